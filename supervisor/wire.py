@@ -1,0 +1,560 @@
+"""Every message that crosses a process border, in both directions.
+
+Field names are those of the reference system (MindIE-PyMotor, June 2026; design 7), so that either side can
+be swapped against it; the fields below the comment "ours" are optional and ignored by an unextended peer.
+Unknown fields are ignored, missing required ones are an error that names them.
+
+No behaviour lives here but decoding; nothing here imports trio, so both programs and every tool may use it.
+Times on the wire are RFC 3339 UTC with milliseconds, durations are seconds, signals are names.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import IntEnum, StrEnum
+from typing import TypeVar
+
+import msgspec
+
+PROTOCOL = 1
+"""Raised when a message changes its meaning; absent on the wire means the reference system's form."""
+
+FEATURES = ("prepare", "epoch", "orders")
+
+
+class WireError(ValueError):
+    """A body that does not fit its message: which field, what was found, what is expected."""
+
+
+class EndpointStatus(StrEnum):
+    INITIAL = "initial"
+    NORMAL = "normal"
+    ABNORMAL = "abnormal"
+    PAUSED = "paused"
+    WAIT2START = "wait2start"
+
+
+class Step(StrEnum):
+    """How far a supervisor's engine operation is; `NodeManagerStatus.operation.step`."""
+
+    IDLE = "idle"
+    STOPPING = "stopping"
+    CLEANING = "cleaning"
+    PREPARED = "prepared"
+    STARTING = "starting"
+    LOADING = "loading"
+    DONE = "done"
+    FAILED = "failed"
+    ABORTED = "aborted"
+
+
+class ErrorCode(StrEnum):
+    """The `error` of every 4xx/5xx body (design 4, Answers)."""
+
+    BUSY = "busy"
+    RESTORING = "restoring"
+    STALE_TERM = "stale_term"
+    STALE_EPOCH = "stale_epoch"
+    ABORTED = "aborted"
+    NOT_PREPARED = "not_prepared"
+    WRONG_BOOT = "wrong_boot"
+    WRONG_INSTANCE = "wrong_instance"
+    NOT_STARTED = "not_started"
+    DISABLED = "disabled"
+    HELD = "held"
+    LEAVING = "leaving"
+    FAILED = "failed"
+    MALFORMED = "malformed"
+    DOES_NOT_FIT = "does_not_fit"
+    UNKNOWN = "unknown"
+    CONFLICT = "conflict"
+
+
+class Action(StrEnum):
+    RESTART = "restart"
+    ABORT = "abort"
+    PREPARE = "prepare"
+    START = "start"
+
+
+class Recovery(StrEnum):
+    """What a controller answers to a fault report; `none` means: do not freeze."""
+
+    ENGINE_RELAUNCH = "engine_relaunch"
+    PENDING = "pending"
+    NONE = "none"
+
+
+class OrderKind(StrEnum):
+    ABORT = "abort"
+    LEAVE = "leave"
+    STATUS = "status"
+
+
+class EngineHealth(IntEnum):
+    """Codes of SoftwareFaultMsg.engine_status."""
+
+    HEALTHY = 0
+    DEAD = 1
+    UNHEALTHY = 2
+
+
+class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    device_id: str
+    rank_id: str
+    device_ip: str | None = None
+    super_device_id: str | None = None
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine process tree's serving identity; `id` is its data-parallel rank."""
+
+    id: int
+    ip: str
+    business_port: str
+    mgmt_port: str
+    status: EndpointStatus = EndpointStatus.INITIAL
+    device_infos: tuple[DeviceInfo, ...] = ()
+    headless: bool = False
+    # ours
+    ranks: tuple[int, int] | None = None
+    bootstrap_port: str | None = None
+    role: str | None = None
+    model_name: str | None = None
+    ready: bool = False
+
+
+class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    dp_size: int = 1
+    pcp_size: int = 1
+    tp_size: int = 1
+    ep_size: int = 1
+    pp_size: int = 1
+    world_size: int = 1
+    local_world_size: int = 1
+
+
+class RanktableServer(msgspec.Struct, frozen=True, kw_only=True):
+    server_id: str
+    container_ip: str
+    device: tuple[DeviceInfo, ...] = ()
+
+
+class Ranktable(msgspec.Struct, frozen=True, kw_only=True):
+    version: str = "1.0"
+    status: str = "completed"
+    server_count: str = "0"
+    server_list: tuple[RanktableServer, ...] = ()
+
+
+class _Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a supervisor is: fields that register and reregister share."""
+
+    job_name: str
+    model_name: str
+    role: str
+    pod_ip: str
+    nm_port: str
+    parallel_config: ParallelConfig = ParallelConfig()
+    enable_multi_endpoints: bool = True
+    device_num: int = 0
+    nnodes: int = 1
+    # ours
+    enable_engine_relaunch: bool = True
+    freeze_sec: float | None = None
+    namespace: str = "default"
+    pod_name: str | None = None
+    pod_uid: str | None = None
+    boot_id: str | None = None
+    node_index: int | None = None
+    bootstrap_port: str | None = None
+    rendezvous_ports: str | None = None
+    config_digest: str | None = None
+    version: str | None = None
+    protocol: int | None = None
+    features: tuple[str, ...] = ()
+    epoch: int = 0
+    """The highest this supervisor has seen, so that a controller without a memory never commands a lower one."""
+    term: int = 0
+
+
+class RegisterMsg(_Identity, frozen=True, kw_only=True):
+    business_port: tuple[str, ...]
+    mgmt_port: tuple[str, ...]
+    ranktable: Ranktable | None = None
+
+
+class ReregisterMsg(_Identity, frozen=True, kw_only=True):
+    """When the controller forgot a supervisor whose engines of an epoch still run; never after a new boot."""
+
+    instance_id: int
+    endpoints: tuple[Endpoint, ...]
+    node_rank: int = 0
+    freeze_remaining_sec: float = 0.0
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A command that travels in an answer, for when the other direction is cut."""
+
+    order: OrderKind
+    term: int = 0
+    run_id: str | None = None
+    boot_id: str | None = None
+    reason: str | None = None
+
+
+class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    instance_id: int = 0
+    term: int = 0
+    message: str = "registered"
+
+
+class HeartbeatMsg(msgspec.Struct, frozen=True, kw_only=True):
+    job_name: str
+    ins_id: int
+    """0 until assembled."""
+    ip: str
+    status: dict[str, EndpointStatus]
+    """By endpoint id (JSON object keys are text)."""
+    # ours
+    namespace: str = "default"
+    nm_port: str | None = None
+    pod_uid: str | None = None
+    epoch: int = 0
+    term: int = 0
+    boot_id: str | None = None
+    sequence: int = 0
+    freeze_remaining_sec: float = 0.0
+    relaunch_count: int = 0
+    prepared: bool = False
+    """The engine's dependencies are active, it is stopped and the gate has passed: it can be started."""
+    step: Step = Step.IDLE
+    run_id: str | None = None
+    progress_age_sec: float | None = None
+    config_digest: str | None = None
+    leaving: bool = False
+
+
+class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    term: int = 0
+    instance_id: int = 0
+    run_id: str | None = None
+    """The open run of the instance: hearing it restarts the freeze's silence clock."""
+    orders: tuple[Order, ...] = ()
+
+
+class ExitInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    code: int | None = None
+    signal: str | None = None
+    cause: str = ""
+
+
+class SoftwareFaultMsg(msgspec.Struct, frozen=True, kw_only=True):
+    exception_type: str
+    exception_message: str
+    engine_id: int
+    engine_status: EngineHealth
+    """2 (unhealthy) is advisory."""
+    pod_ip: str
+    additional_info: dict[str, str] | None = None
+    # ours
+    job_name: str | None = None
+    namespace: str = "default"
+    instance_id: int | None = None
+    epoch: int | None = None
+    term: int = 0
+    boot_id: str | None = None
+    pid: int | None = None
+    exit: ExitInfo | None = None
+
+
+class FaultAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    recovery: Recovery = Recovery.ENGINE_RELAUNCH
+    """A peer that does not say counts as yes."""
+    run_id: str | None = None
+    term: int = 0
+    orders: tuple[Order, ...] = ()
+
+
+class HardwareFaultMsg(msgspec.Struct, frozen=True, kw_only=True):
+    fault_code: int
+    fault_level: str
+    message: str = ""
+    pod_ip: str | None = None
+    node_name: str | None = None
+    device: str | None = None
+
+
+class TerminateInstanceMsg(msgspec.Struct, frozen=True, kw_only=True):
+    instance_id: int
+    reason: str = ""
+
+
+class StartCmdMsg(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the engines of this pod stand in their gang."""
+
+    job_name: str
+    role: str
+    instance_id: int
+    endpoints: tuple[Endpoint, ...]
+    """This pod's only."""
+    master_dp_ip: str
+    ranktable: Ranktable | None = None
+    d2d_peer_ips: tuple[str, ...] | None = None
+    node_rank: int = 0
+    # ours
+    epoch: int | None = None
+    term: int = 0
+    run_id: str | None = None
+    nnodes: int = 1
+    master_port: int | None = None
+    dp_size: int = 1
+    node_addrs: tuple[str, ...] = ()
+    """Addresses by node rank."""
+
+
+class EngineRestartMsg(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    action: Action
+    instance_id: int | None = None
+    # ours
+    epoch: int | None = None
+    term: int = 0
+    run_id: str | None = None
+    boot_id: str | None = None
+    """The boot the sender means; another boot answers 409 wrong_boot."""
+    start: StartCmdMsg | None = None
+    """The new placement, already with `prepare`; its epoch must equal the outer one."""
+    reason: str | None = None
+
+
+class StopMsg(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    term: int = 0
+    instance_id: int | None = None
+    epoch: int | None = None
+    boot_id: str | None = None
+    run_id: str | None = None
+    reason: str | None = None
+
+
+class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """200 of engine-restart, start and stop."""
+
+    step: Step
+    epoch: int
+    term: int
+    boot_id: str
+    run_id: str | None = None
+    message: str = ""
+    will_exit: bool | None = None
+    """Answer to abort: whether the arbiter now ends this supervisor (its engine is dead or prepared)."""
+
+
+class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Every 4xx/5xx body of both programs."""
+
+    error: ErrorCode
+    message: str
+    step: Step | None = None
+    term: int | None = None
+    epoch: int | None = None
+    boot_id: str | None = None
+
+
+class OperationView(msgspec.Struct, frozen=True, kw_only=True):
+    step: Step
+    since: str
+    run_id: str | None = None
+    epoch: int = 0
+    error: str | None = None
+
+
+class EndpointView(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    status: EndpointStatus
+    state: str
+    """The unit's sub_state."""
+    pid: int | None = None
+    uptime_sec: float | None = None
+    progress_age_sec: float | None = None
+
+
+class NodeManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """`GET /node-manager/status`."""
+
+    status: bool
+    """True only if there are endpoints and every one is NORMAL."""
+    # ours
+    instance_id: int = 0
+    epoch: int = 0
+    boot_id: str | None = None
+    term: int = 0
+    freeze_remaining_sec: float = 0.0
+    relaunch_count: int = 0
+    operation: OperationView | None = None
+    endpoints: tuple[EndpointView, ...] = ()
+    prepared: bool = False
+    config_digest: str | None = None
+    leaving: bool = False
+
+
+# --- JSON that tools rely on (design 3): more fields may be added, none of these change --------------------
+
+
+class ExitView(msgspec.Struct, frozen=True, kw_only=True):
+    pid: int
+    code: int | None
+    signal: str | None
+    asked: bool
+    cause: str
+    uptime_sec: float
+    at: str
+    asked_by: str | None = None
+    epoch: int | None = None
+    oom_killed: bool = False
+    core_dumped: bool = False
+    log_tail: tuple[str, ...] = ()
+
+
+class UnitView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    type: str
+    state: str
+    sub_state: str
+    pid: int | None
+    since: str
+    restarts: int
+    description: str = ""
+    reason: str = ""
+    """Why the unit is where it is, in words."""
+    epoch: int | None = None
+    next_restart_in_sec: float | None = None
+    last_exit: ExitView | None = None
+    uptime_sec: float | None = None
+
+
+class SupervisorView(msgspec.Struct, frozen=True, kw_only=True):
+    pid: int
+    version: str
+    boot_id: str
+    uptime_sec: float
+    freeze_remaining_sec: float = 0.0
+    relaunch_count: int = 0
+    instance_id: int | None = None
+    epoch: int | None = None
+    step: Step = Step.IDLE
+    arbiter_count: int = 0
+    controller: str | None = None
+    """The controller's URL and whether it answers, for people."""
+
+
+class UnitsView(msgspec.Struct, frozen=True, kw_only=True):
+    units: tuple[UnitView, ...]
+    supervisor: SupervisorView
+
+
+class MemberView(msgspec.Struct, frozen=True, kw_only=True):
+    pod_ip: str
+    port: int
+    node_rank: int
+    boot_id: str | None
+    heartbeat_age_sec: float
+    freeze_remaining_sec: float
+    step: Step = Step.IDLE
+    epoch: int = 0
+
+
+class InstanceEndpointView(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    ip: str
+    port: int
+    status: EndpointStatus
+    pid: int | None = None
+    headless: bool = False
+    role: str | None = None
+    model_name: str | None = None
+    bootstrap_port: str | None = None
+    ready: bool = False
+
+
+class RecoveryView(msgspec.Struct, frozen=True, kw_only=True):
+    strategy: str
+    run_id: str
+    step: str
+    since: str
+
+
+class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    job_name: str
+    model_name: str
+    role: str
+    status: str
+    epoch: int
+    supervisors: tuple[MemberView, ...]
+    endpoints: tuple[InstanceEndpointView, ...]
+    recovery: RecoveryView | None = None
+    namespace: str = "default"
+    reason: str = ""
+    """Why it is in this status, in words (missing members, held, …)."""
+
+
+class InstancesView(msgspec.Struct, frozen=True, kw_only=True):
+    instances: tuple[InstanceView, ...]
+
+
+class RunStepView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    started_at: str
+    ended_at: str | None = None
+    error: str | None = None
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    instance_id: int
+    epoch: int
+    reason: str
+    outcome: str | None
+    """None while it runs; done|phase2|aborted|obsolete|recovered_itself|held."""
+    phase: int
+    steps: tuple[RunStepView, ...]
+    supervisors: tuple[str, ...]
+    message: str = ""
+
+
+class RelaunchesView(msgspec.Struct, frozen=True, kw_only=True):
+    relaunches: tuple[RunView, ...]
+
+
+Message = TypeVar("Message", bound=msgspec.Struct)
+
+
+def decode(message: type[Message], body: bytes) -> Message:
+    """Parse `body` into `message`.
+
+    Raises WireError naming every missing field, or the first field that does not fit.
+    """
+    try:
+        return msgspec.json.decode(body or b"{}", type=message)
+    except msgspec.ValidationError as error:
+        missing = _missing_fields(message, body)
+        raise WireError(f"missing fields: {', '.join(missing)}" if missing else str(error)) from error
+    except msgspec.DecodeError as error:
+        raise WireError(f"not JSON: {error}") from error
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(message)
+
+
+def _missing_fields(message: type[msgspec.Struct], body: bytes) -> list[str]:
+    raw = msgspec.json.decode(body or b"{}")
+    if not isinstance(raw, dict):
+        return []
+    fields = msgspec.structs.fields(message)
+    return [field.name for field in fields if field.required and field.name not in raw]
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 UTC with milliseconds."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
