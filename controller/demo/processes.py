@@ -1,0 +1,187 @@
+"""Pods out of plain processes, for machines where we may not make namespaces.
+
+A "container" is a process tree in a session of its own, found again by a mark in its environment. Pods
+share the file system and the pid numbers; each has a loopback address of its own, and ports of its own
+too because engines bind every address. Links cannot be cut.
+"""
+
+import errno
+import os
+import signal
+import socket
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from subprocess import DEVNULL, STDOUT
+
+import psutil
+import trio
+
+from controller.demo.pod import (
+    REMOVAL_TIMEOUT_SEC,
+    CannotIsolate,
+    Completed,
+    ContainerStartError,
+    Pod,
+    base_environment,
+    exit_code_of,
+)
+
+MARK = "PODVISOR_SANDBOX_CONTAINER"
+PORTS_BETWEEN_PODS = 200
+LOCK_PORT = 10254
+
+
+class ProcessContainer:
+    """Made by `ProcessPod.container`."""
+
+    def __init__(self, process: trio.Process, log: Path, environment: Mapping[str, str]) -> None:
+        self.log = log
+        self.init_pid = process.pid
+        self._process = process
+        self._environment = environment
+
+    @property
+    def exit_code(self) -> int | None:
+        returncode = self._process.returncode
+        return None if returncode is None else exit_code_of(returncode)
+
+    async def wait(self) -> int:
+        """The container is over when its first process is, so what that left behind is killed here."""
+        code = exit_code_of(await self._process.wait())
+        await _kill_marked(self._environment[MARK])
+        return code
+
+    def kill(self, signal_number: int) -> None:
+        if self._process.returncode is None:
+            self._process.send_signal(signal_number)
+
+    async def exec(self, argv: Sequence[str], *, timeout_sec: float = 30) -> Completed:
+        with trio.fail_after(timeout_sec):
+            done = await trio.run_process(
+                list(argv), check=False, capture_stdout=True, stderr=STDOUT, env=dict(self._environment)
+            )
+        return Completed(exit_code_of(done.returncode), done.stdout.decode(errors="replace"))
+
+
+class ProcessPod:
+    """A loopback address, a range of ports, a volume. `Pod` says what it does."""
+
+    def __init__(self, name: str, address: str, number: int, directory: Path) -> None:
+        self.name = name
+        self.address = address
+        self.volume = directory / "volume"
+        self.logs = directory / "logs"
+        self._number = number
+        self.volume.mkdir(parents=True)
+        self.logs.mkdir()
+
+    def port(self, number: int) -> int:
+        return number + self._number * PORTS_BETWEEN_PODS
+
+    @asynccontextmanager
+    async def container(
+        self, argv: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+    ) -> AsyncIterator[ProcessContainer]:
+        own = base_environment() | {"HOSTNAME": self.name, "HOME": os.environ.get("HOME", "/")}
+        own |= dict(environment or {}) | {MARK: str(uuid.uuid4())}
+        with log.open("ab") as output:
+            try:
+                process = await trio.lowlevel.open_process(
+                    list(argv), stdin=DEVNULL, stdout=output, stderr=output, env=own, start_new_session=True
+                )
+            except OSError as error:
+                raise ContainerStartError(f"cannot start a container in {self.name}: {error}") from error
+        try:
+            yield ProcessContainer(process, log, own)
+        finally:
+            with trio.move_on_after(REMOVAL_TIMEOUT_SEC, shield=True):
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
+                await _kill_marked(own[MARK])
+
+
+class ProcessNetwork:
+    """Made by `open_process_network`. `Network` says what it does."""
+
+    isolation = (
+        "pods are plain processes of this machine on loopback addresses: one file system, no links to cut"
+    )
+    can_cut = False
+
+    def __init__(self, prefix: str, directory: Path) -> None:
+        self._prefix = prefix
+        self._directory = directory
+        self.hub = ProcessPod("hub", f"{prefix}.1", 0, directory / "hub")
+        self.pods: list[ProcessPod] = []
+
+    async def add_pod(self, name: str) -> ProcessPod:
+        number = len(self.pods)
+        pod = ProcessPod(name, f"{self._prefix}.{11 + number}", number + 1, self._directory / name)
+        self.pods.append(pod)
+        return pod
+
+    async def cut(self, pod: Pod) -> None:
+        raise CannotIsolate(f"cannot cut the link of {pod.name}: {self.isolation}")
+
+    async def heal(self, pod: Pod) -> None:
+        """Nothing was cut."""
+
+    async def cut_pair(self, sender: Pod, receiver: Pod, *, one_way: bool = False) -> None:
+        raise CannotIsolate(f"cannot cut {sender.name} from {receiver.name}: {self.isolation}")
+
+    async def heal_pair(self, one: Pod, other: Pod) -> None:
+        """Nothing was cut."""
+
+
+@asynccontextmanager
+async def open_process_network(pods: int, directory: Path) -> AsyncIterator[ProcessNetwork]:
+    """Like `open_namespace_network`, on an address range that no other run holds."""
+    with _free_prefix() as prefix:
+        network = ProcessNetwork(prefix, directory)
+        for number in range(pods):
+            await network.add_pod(f"pod{number}")
+        yield network
+
+
+@contextmanager
+def _free_prefix() -> Iterator[str]:
+    """Claims 127.77.N.*.
+
+    Who holds the range's lock port owns it, and the kernel takes the port back when that run ends.
+    """
+    with socket.socket() as lock:
+        yield next(prefix for number in range(1, 255) if _claim(lock, prefix := f"127.77.{number}"))
+
+
+def _claim(lock: socket.socket, prefix: str) -> bool:
+    try:
+        lock.bind((f"{prefix}.254", LOCK_PORT))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return False
+        raise
+    return True
+
+
+async def _kill_marked(mark: str) -> None:
+    """SIGKILL every process of ours whose environment holds the mark, until a look finds none.
+
+    Bounded by its caller.
+    """
+    while found := [process for process in psutil.process_iter() if _bears(process, mark)]:
+        for process in found:
+            try:
+                process.send_signal(signal.SIGKILL)
+            except psutil.NoSuchProcess:
+                continue
+        await trio.sleep(0.02)
+
+
+def _bears(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and bool(process.environ().get(MARK) == mark)
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
