@@ -1,0 +1,219 @@
+"""podvisor.toml -> Settings of the controller, once, with located errors.
+
+How a file is read stands in `supervisor.settings_file`; here is which keys the controller has, what they may
+be, and how they must fit together. The supervisor's sections and keys may stand in the same file.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.settings_file import (
+    Mistake,
+    Sections,
+    boolean,
+    build,
+    duration,
+    integer,
+    keys_of,
+    number,
+    one_of,
+    read_sections,
+    setting,
+    text,
+    word,
+)
+
+FOREIGN = {
+    "supervisor": None,
+    "parallel": None,
+    "fault_tolerance_config": frozenset({"engine_restart_wait_timeout_sec", "enable_fault_tolerance"}),
+}
+
+HOUR = 3600.0
+TAKE_OVER_SEC = 15.0
+"""How long a supervisor may hear nothing of a run while another controller takes it over."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSection:
+    host: str = setting(word, "127.0.0.1", "address to listen on; anything but loopback needs [auth]")
+    port: int = setting(integer(0, 65535), 1026, "TCP port of the API; 0 picks a free one")
+    probe_port: int = setting(
+        integer(0, 65535), 1027, "TCP port of /livez and /readyz, without a token; 0 picks one"
+    )
+    state_dir: str = setting(text, "", "where a store keeps its files; the memory store keeps none")
+    store: str = setting(one_of("memory", "sqlite", "etcd"), "memory", "where instances and runs are kept")
+    log_level: str = setting(one_of("debug", "info", "warning", "error"), "info", "the least level logged")
+    log_format: str = setting(one_of("json", "text"), "json", "one JSON object a line, or text for people")
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSection:
+    instance_assemble_timeout: float = setting(
+        duration(1, 24 * HOUR), 600.0, "after the last registration: an event that members are missing"
+    )
+    heartbeat_timeout_active_sec: float = setting(
+        duration(3, HOUR), 10.0, "silence of a member of an ACTIVE instance before it counts as lost"
+    )
+    heartbeat_timeout_inactive_sec: float = setting(
+        duration(3, 24 * HOUR), 300.0, "silence of all members of any other instance before it is DELETED"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FaultToleranceSection:
+    """The reference system's names."""
+
+    enable_engine_relaunch: bool = setting(boolean, True, "the only switch of the engine relaunch")
+    engine_relaunch_complete_timeout_sec: float = setting(
+        duration(1, 24 * HOUR), 600.0, "without progress of a loading engine: the run failed"
+    )
+    engine_relaunch_poll_interval_sec: float = setting(duration(0.1, 60), 5.0, "between two polls in AWAIT")
+    engine_relaunch_dispatch_retries: int = setting(integer(1, 10), 3, "tries of prepare and of start")
+    engine_relaunch_nm_unreachable_threshold: int = setting(
+        integer(1, 10), 3, "tries or polls in a row after which a supervisor counts as unreachable"
+    )
+    engine_relaunch_prepare_timeout_sec: float = setting(
+        duration(1, HOUR), 120.0, "until all members are stopped, clean and prepared"
+    )
+    engine_relaunch_max_attempts: int = setting(
+        integer(1, 100), 3, "runs without a stable period in between before phase 2"
+    )
+    engine_relaunch_stable_sec: float = setting(
+        duration(1, 24 * HOUR), 600.0, "ACTIVE for so long: the budget is whole again"
+    )
+    engine_relaunch_backoff_sec: float = setting(duration(0, HOUR), 30.0, "before the second run starts")
+    engine_relaunch_backoff_max_sec: float = setting(duration(0, HOUR), 600.0, "the doubled back-off's limit")
+    engine_relaunch_phase2_scope: str = setting(
+        one_of("all", "undispatched"), "all", "whose containers restart; undispatched is the seed's letter"
+    )
+    on_member_lost: str = setting(
+        one_of("restart-all", "rejoin"), "restart-all", "what the survivors of a restarted container do"
+    )
+    rejoin_timeout_sec: float = setting(duration(1, HOUR), 300.0, "how long survivors wait for a newcomer")
+    max_concurrent_runs: int = setting(integer(1, 1000), 16, "starts at a time in the whole fleet")
+    max_phase2_fraction: float = setting(
+        number(0, 1), 0.3, "of all instances in 10 min; beyond it instances are held with an alarm"
+    )
+    engine_restart_freeze_sec: float = setting(
+        duration(1, 24 * HOUR), 720.0, "the supervisors' value, when the file is shared: checked against ours"
+    )
+    engine_restart_freeze_silence_sec: float = setting(
+        duration(1, HOUR), 60.0, "the supervisors' value, when the file is shared: checked against ours"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AuthSection:
+    token_file: str = setting(text, "", "file with the bearer token that callers show, and we to supervisors")
+    allow_anonymous: bool = setting(boolean, False, "serve everybody, also beyond loopback")
+    roles: str = setting(text, "", "of tokens; not carried out by the controller yet")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSection:
+    """Not carried out by the controller yet, so that no key of it may be set."""
+
+    cert: str = setting(text, "", "server certificate")
+    key: str = setting(text, "", "its key")
+    client_ca: str = setting(text, "", "CA of the clients")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    controller: ControllerSection = ControllerSection()
+    instance: InstanceSection = InstanceSection()
+    fault_tolerance_config: FaultToleranceSection = FaultToleranceSection()
+    auth: AuthSection = AuthSection()
+
+
+def load(path: Path | None, environment: Mapping[str, str]) -> Settings:
+    """Raises ConfigurationError with all problems of the file and the environment."""
+    values = read_sections(
+        path,
+        environment,
+        {
+            "controller": keys_of(ControllerSection),
+            "instance": keys_of(InstanceSection),
+            "fault_tolerance_config": keys_of(FaultToleranceSection),
+            "auth": keys_of(AuthSection),
+            "tls": keys_of(TlsSection),
+        },
+        foreign=FOREIGN,
+        relations=_relations,
+    )
+    return Settings(
+        controller=build(ControllerSection, values["controller"]),
+        instance=build(InstanceSection, values["instance"]),
+        fault_tolerance_config=build(FaultToleranceSection, values["fault_tolerance_config"]),
+        auth=build(AuthSection, values["auth"]),
+    )
+
+
+def _relations(values: Sections) -> Iterator[Mistake]:
+    yield from _not_carried_out(values)
+    yield from _safe_to_serve(
+        build(ControllerSection, values["controller"]), build(AuthSection, values["auth"])
+    )
+    yield from _periods(build(FaultToleranceSection, values["fault_tolerance_config"]))
+
+
+def _not_carried_out(values: Sections) -> Iterator[Mistake]:
+    """Known keys that would give a false feeling of safety if they were ignored."""
+    if values["controller"]["store"] != "memory":
+        yield Mistake("controller", "store", 'only "memory" is carried out yet')
+    for key, value in values["tls"].items():
+        if value:
+            yield Mistake("tls", key, "the controller cannot serve TLS yet: leave it out")
+    if values["auth"]["roles"]:
+        yield Mistake("auth", "roles", "the controller cannot tell roles apart yet: leave it out")
+
+
+def _safe_to_serve(controller: ControllerSection, auth: AuthSection) -> Iterator[Mistake]:
+    if controller.port == controller.probe_port != 0:
+        yield Mistake("controller", "probe_port", f"must differ from port, which is {controller.port} too")
+    if not (is_loopback(controller.host) or auth.token_file or auth.allow_anonymous):
+        yield Mistake(
+            "controller",
+            "host",
+            f"{controller.host} can be reached from elsewhere: set auth.token_file,"
+            " or auth.allow_anonymous = true",
+        )
+
+
+def _periods(fault: FaultToleranceSection) -> Iterator[Mistake]:
+    section = "fault_tolerance_config"
+    if fault.engine_restart_freeze_sec <= fault.engine_relaunch_complete_timeout_sec:
+        yield Mistake(
+            section,
+            "engine_restart_freeze_sec",
+            f"{fault.engine_restart_freeze_sec:g} s must be longer than"
+            f" engine_relaunch_complete_timeout_sec ({fault.engine_relaunch_complete_timeout_sec:g} s):"
+            " a supervisor would end itself while its engine may still load",
+        )
+    silence = 3 * fault.engine_relaunch_poll_interval_sec + TAKE_OVER_SEC
+    if fault.engine_restart_freeze_silence_sec < silence:
+        yield Mistake(
+            section,
+            "engine_restart_freeze_silence_sec",
+            f"{fault.engine_restart_freeze_silence_sec:g} s must be at least {silence:g} s:"
+            f" three times engine_relaunch_poll_interval_sec plus {TAKE_OVER_SEC:g} s to take a run over",
+        )
+    if fault.engine_relaunch_backoff_max_sec < fault.engine_relaunch_backoff_sec:
+        yield Mistake(
+            section,
+            "engine_relaunch_backoff_max_sec",
+            f"{fault.engine_relaunch_backoff_max_sec:g} s must not be shorter than"
+            f" engine_relaunch_backoff_sec ({fault.engine_relaunch_backoff_sec:g} s)",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

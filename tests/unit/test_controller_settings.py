@@ -1,0 +1,79 @@
+"""Settings of the controller: the seed's names and defaults, ranges and relations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.settings import load
+from supervisor.settings_file import ConfigurationError
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "podvisor.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.seed("S24")
+@pytest.mark.seed("S20")
+def test_the_seeds_names_have_the_seeds_defaults() -> None:
+    fault = load(None, {}).fault_tolerance_config
+    assert fault.enable_engine_relaunch is True
+    assert fault.engine_relaunch_complete_timeout_sec == 600
+    assert fault.engine_relaunch_poll_interval_sec == 5
+    assert fault.engine_relaunch_dispatch_retries == 3
+    assert fault.engine_relaunch_nm_unreachable_threshold == 3
+
+
+def test_a_file_overrides_and_the_environment_overrides_the_file(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "[controller]\nport = 1\nprobe_port = 3\n[instance]\ninstance_assemble_timeout = 9"
+    )
+    settings = load(path, {"PODVISOR_CONTROLLER__PORT": "2"})
+    assert (settings.controller.port, settings.controller.probe_port) == (2, 3)
+    assert settings.instance.instance_assemble_timeout == 9
+
+
+def test_the_supervisors_part_of_a_shared_file_is_left_alone(tmp_path: Path) -> None:
+    load(
+        written(
+            tmp_path,
+            "[supervisor]\npod_ip = '10.0.0.1'\n[parallel]\ndp_size = 2\n"
+            "[fault_tolerance_config]\nengine_restart_wait_timeout_sec = 180\n"
+            "enable_fault_tolerance = true\n",
+        ),
+        {},
+    )
+
+
+@pytest.mark.seed("S24")
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("[controller]\nhost = '0.0.0.0'", "set auth.token_file"),
+        ("[controller]\nport = 5\nprobe_port = 5", "must differ from port"),
+        ("[controller]\nstore = 'etcd'", 'only "memory" is carried out'),
+        ("[controller]\nstroe = 'memory'", "store"),
+        ("[tls]\ncert = 'x'", "cannot serve TLS yet"),
+        ("[auth]\nroles = 'x'", "cannot tell roles apart"),
+        ("[fault_tolerance_config]\nengine_relaunch_dispatch_retries = 0", "from 1 to 10"),
+        ("[fault_tolerance_config]\nengine_relaunch_complete_timeout_sec = 720", "must be longer than"),
+        ("[fault_tolerance_config]\nengine_relaunch_poll_interval_sec = 16", "three times"),
+        ("[fault_tolerance_config]\nengine_relaunch_backoff_max_sec = 1", "must not be shorter"),
+        ("[fault_tolerance_config]\nmax_phase2_fraction = 1.5", "from 0 to 1"),
+        ("[fault_tolerance_config]\nenable_engine_relaunch = 'yes'", "true or false"),
+    ],
+)
+def test_what_cannot_be_is_said_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        load(written(tmp_path, text), {})
+    assert said in str(error.value)
+    assert "podvisor.toml" in str(error.value)
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        load(written(tmp_path, "[controller]\nport = -1\nstore = 'papyrus'\n"), {})
+    assert len(error.value.problems) == 2
