@@ -174,7 +174,7 @@ class _Identity(msgspec.Struct, frozen=True, kw_only=True):
     protocol: int | None = None
     features: tuple[str, ...] = ()
     epoch: int = 0
-    """The highest this supervisor has seen, so that a controller without a memory never commands a lower one."""
+    """The highest seen here, so that a controller without memory never commands a lower one."""
     term: int = 0
 
 

@@ -1,0 +1,62 @@
+"""What a launcher is given and what it returns. The launchers themselves are one file each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from supervisor.unit.model import Probes
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One pod's place in its gang, as far as a launcher needs it."""
+
+    node_rank: int
+    node_addrs: tuple[str, ...]
+    """By node rank; one entry for a standalone engine."""
+    port: int
+    mgmt_port: int
+    headless: bool
+    """The controller says that this rank serves no HTTP."""
+    pod_ip: str
+
+    @property
+    def leads(self) -> bool:
+        return self.node_rank == 0
+
+    @property
+    def any_address(self) -> str:
+        return "::" if ":" in self.pod_ip else "0.0.0.0"
+
+    @property
+    def loopback(self) -> str:
+        return "[::1]" if ":" in self.pod_ip else "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    argv: tuple[str, ...]
+    serves_http: bool
+    probes: Probes
+    ports: tuple[int, ...]
+    """To be free before the engine is spawned."""
+    start_after: tuple[str, ...] = ()
+    """Peers that must listen before exec."""
+    environment: dict[str, str] = field(default_factory=dict)
+    critical_processes: tuple[str, ...] = ()
+    shared_memory_patterns: tuple[str, ...] = ()
+    lock_patterns: tuple[str, ...] = ()
+
+
+def with_defaults(declared: Probes, defaults: Probes) -> Probes:
+    """The unit's probes, completed by what fits the engine."""
+    return replace(
+        declared,
+        readiness=declared.readiness or defaults.readiness,
+        liveness=declared.liveness or defaults.liveness,
+    )
+
+
+def without_http(declared: Probes) -> Probes:
+    """A rank that serves no HTTP is NORMAL while its expected processes live (design 2)."""
+    return replace(declared, startup=None, readiness=None, liveness=None, canary=None)

@@ -1,0 +1,62 @@
+"""The one decision that the supervisor ends itself, so that the container restarts (seed S15).
+
+Counts consecutive ticks in which an endpoint is abnormal. Whether the controller can be reached has no influence:
+the container fallback must survive everything else. A unit's StartLimitAction is an input here, never a second
+path. Which endpoint states count is the last column of `status.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class ArbiterSettings:
+    interval_sec: float
+    """`heartbeat_interval_seconds`: one tick."""
+    threshold: int
+    """`suicide_threshold`: consecutive abnormal ticks until the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What one tick sees."""
+
+    counted: tuple[str, ...]
+    """Why endpoints count as abnormal, in words; empty when all is well."""
+    generation: int
+    """Changes at each spawn: what was counted for the old engine does not burden the new."""
+    frozen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Arbiter:
+    count: int = 0
+    generation: int = 0
+    last_tick: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    end_supervisor: bool
+    reason: str
+
+
+GO_ON = Verdict(end_supervisor=False, reason="")
+
+
+def tick(
+    arbiter: Arbiter, situation: Situation, settings: ArbiterSettings, now: float
+) -> tuple[Arbiter, Verdict]:
+    """One tick of the arbiter; the reason says what was counted."""
+    late = arbiter.last_tick is not None and now - arbiter.last_tick > 2 * settings.interval_sec
+    changed = situation.generation != arbiter.generation
+    ticked = replace(arbiter, generation=situation.generation, last_tick=now)
+    # After a SIGSTOP or a paused machine everything looks overdue at once: re-arm, do not judge.
+    if late or changed or situation.frozen or not situation.counted:
+        return replace(ticked, count=0), GO_ON
+    counted = replace(ticked, count=arbiter.count + 1)
+    if counted.count < settings.threshold:
+        return counted, GO_ON
+    reason = f"abnormal for {counted.count} x {settings.interval_sec:g} s: {'; '.join(situation.counted)}"
+    return counted, Verdict(end_supervisor=True, reason=reason)

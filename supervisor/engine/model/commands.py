@@ -1,0 +1,288 @@
+"""What a command from outside does to the engine operation: accept, join, refuse (design 4, Answers).
+
+Fencing stands here and nowhere else: a command of an older term, epoch or boot, or of an aborted run, has no
+effect (invariant I5). The HTTP route maps the decision to a status code; it holds no state and decides nothing
+(seed S10).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from supervisor.engine.model import freeze
+from supervisor.engine.model.operation import (
+    OUT_OF_SERVICE_STEPS,
+    Action,
+    EndSupervisor,
+    Operation,
+    OperationSettings,
+    PrepareEngines,
+    Report,
+    StartEngines,
+)
+from supervisor.wire import EngineRestartMsg, ErrorCode, StartCmdMsg, Step, StopMsg
+
+PREPARED_STEPS = frozenset(
+    {Step.PREPARED, Step.STARTING, Step.LOADING, Step.DONE, Step.FAILED, Step.ABORTED}
+)
+SPAWNED_STEPS = frozenset({Step.LOADING, Step.DONE, Step.FAILED, Step.ABORTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The caller waits until one of `until` is reached in operation `serial`, within the answer time."""
+
+    serial: int
+    until: frozenset[Step]
+    will_exit: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    code: ErrorCode
+    message: str
+
+
+Decision = Accepted | Refused
+Result = tuple[Operation, tuple[Action, ...], Decision]
+
+
+def prepare(state: Operation, message: EngineRestartMsg, settings: OperationSettings, now: float) -> Result:
+    """Stop and clean, then wait for the barrier."""
+    return _prepare(state, message, settings, now, then_start=False)
+
+
+def restart(state: Operation, message: EngineRestartMsg, settings: OperationSettings, now: float) -> Result:
+    """Prepare and start on this supervisor alone: the seed's form, without a barrier."""
+    return _prepare(state, message, settings, now, then_start=True)
+
+
+def start_placement(state: Operation, message: StartCmdMsg, settings: OperationSettings, now: float) -> Result:
+    """`POST /node-manager/start`: the reference system's start, idempotent per (instance, epoch)."""
+    command = EngineRestartMsg(
+        action="restart",  # type: ignore[arg-type]
+        instance_id=message.instance_id,
+        epoch=message.epoch if message.epoch is not None else _epoch_of_start(state, message),
+        term=message.term,
+        run_id=message.run_id,
+        start=message,
+        reason="start command",
+    )
+    if _is_repeated_start(state, command):
+        return state, (), Accepted(state.serial, SPAWNED_STEPS)
+    return _prepare(state, command, settings, now, then_start=True)
+
+
+def start(state: Operation, message: EngineRestartMsg, settings: OperationSettings, now: float) -> Result:
+    """The second phase: only what was prepared in this very run and epoch may start (C2)."""
+    refused = _fence(state, message.term, message.boot_id, message.run_id)
+    if refused is not None:
+        return state, (), refused
+    state = replace(state, term=max(state.term, message.term))
+    if not _is_same_run(state, message):
+        if message.epoch is not None and message.epoch < state.epoch:
+            return state, (), _stale_epoch(state, message.epoch)
+        return state, (), Refused(
+            ErrorCode.NOT_PREPARED, f"not prepared in run {message.run_id}, epoch {message.epoch}: prepare first"
+        )
+    if state.step is Step.PREPARED and not state.aborting:
+        started, actions = begin_start(state, message.start or state.placement, now)
+        return started, actions, Accepted(started.serial, SPAWNED_STEPS)
+    if state.step in (Step.STARTING, Step.LOADING, Step.DONE):
+        return state, (), Accepted(state.serial, SPAWNED_STEPS)
+    if state.step is Step.FAILED:
+        return state, (), Refused(ErrorCode.FAILED, state.error or "the relaunch failed here")
+    return state, (), Refused(ErrorCode.NOT_PREPARED, f"still {state.step}: repeat prepare until it is answered")
+
+
+def abort(state: Operation, message: EngineRestartMsg, now: float) -> Result:
+    """Lift the freeze; the run's later messages are refused from now on, even if the run is unknown here."""
+    if message.boot_id is not None and message.boot_id != state.boot_id:
+        return state, (), _wrong_boot(state)
+    if message.term < state.term:
+        return state, (), _stale_term(state, message.term)
+    remembered = replace(
+        state,
+        term=max(state.term, message.term),
+        aborted_runs=state.aborted_runs | ({message.run_id} if message.run_id is not None else set()),
+    )
+    if not _concerns_us(state, message.run_id):
+        return remembered, (), Accepted(state.serial, frozenset(Step), will_exit=False)
+    aborted = replace(remembered, freeze=None)
+    if state.step in (Step.STOPPING, Step.CLEANING):
+        # The stop is finished first; a half-stopped tree is a state without a name.
+        aborted = replace(aborted, aborting=True, start_when_prepared=False)
+    elif state.step is Step.PREPARED:
+        aborted = replace(aborted, step=Step.ABORTED, since=now, error="aborted while prepared")
+    will_exit = state.dead or state.step in OUT_OF_SERVICE_STEPS or state.step is Step.FAILED
+    note = Report("warning", f"abort of run {message.run_id or '(unnamed)'} while {state.step}: unfrozen")
+    return aborted, (note,), Accepted(aborted.serial, frozenset(Step), will_exit=will_exit)
+
+
+def stop(state: Operation, message: StopMsg, settings: OperationSettings, now: float) -> Result:
+    """`POST /node-manager/stop`: stop the engines, then end with 255 (seed S23)."""
+    if message.boot_id is not None and message.boot_id != state.boot_id:
+        return state, (), _wrong_boot(state)
+    unfenced = message.boot_id is None and message.epoch is None and message.term == 0
+    if unfenced and now - state.booted_at < settings.unfenced_stop_guard_sec:
+        return state, (), Refused(
+            ErrorCode.WRONG_BOOT,
+            f"a stop without boot_id is refused in the first {settings.unfenced_stop_guard_sec:g} s of a boot: "
+            "it may be a repeat that was meant for the container before",
+        )
+    if message.term < state.term:
+        return state, (), _stale_term(state, message.term)
+    if message.epoch is not None and message.epoch < state.epoch:
+        return state, (), _stale_epoch(state, message.epoch)
+    if message.instance_id is not None and state.instance_id not in (0, message.instance_id):
+        return state, (), _wrong_instance(state, message.instance_id)
+    if state.leaving is not None:
+        return state, (), Accepted(state.serial, frozenset(Step), will_exit=True)
+    reason = f"stop command: {message.reason or 'no reason given'}"
+    left = replace(state, term=max(state.term, message.term), leaving=reason)
+    return left, (EndSupervisor(reason),), Accepted(left.serial, frozenset(Step), will_exit=True)
+
+
+def begin_start(
+    state: Operation, placement: StartCmdMsg | None, now: float
+) -> tuple[Operation, tuple[Action, ...]]:
+    """PREPARED -> STARTING; also used by `progress.py` when no barrier is waited for."""
+    assert placement is not None, "prepared without a placement"
+    relaunch = state.relaunch_count + 1 if state.ever_started else None
+    started = replace(
+        state,
+        step=Step.STARTING,
+        since=now,
+        serial=state.serial + 1,
+        placement=placement,
+        ever_started=True,
+        start_when_prepared=False,
+        relaunch_count=relaunch if relaunch is not None else state.relaunch_count,
+    )
+    reason = f"run {state.run_id or '(unnamed)'}"
+    return started, (StartEngines(started.serial, placement, relaunch, reason),)
+
+
+def _prepare(
+    state: Operation,
+    message: EngineRestartMsg,
+    settings: OperationSettings,
+    now: float,
+    *,
+    then_start: bool,
+) -> Result:
+    refused = _fence(state, message.term, message.boot_id, message.run_id)
+    if refused is not None:
+        return state, (), refused
+    state = replace(state, term=max(state.term, message.term))
+    until = SPAWNED_STEPS if then_start else PREPARED_STEPS
+    if _is_same_run(state, message):
+        return state, (), Accepted(state.serial, until)
+    refused = _refuse_operation(state, message, settings)
+    if refused is not None:
+        return state, (), refused
+    placement = message.start or state.placement
+    if placement is None:
+        return state, (), Refused(
+            ErrorCode.NOT_STARTED, "no engine was ever started here and no placement was given"
+        )
+    epoch = message.epoch if message.epoch is not None else state.epoch + 1
+    accepted = replace(
+        state,
+        step=Step.STOPPING,
+        since=now,
+        serial=state.serial + 1,
+        epoch=epoch,
+        run_id=message.run_id,
+        placement=placement,
+        previous_placement=state.placement if state.ever_started else None,
+        dead=False,
+        error=None,
+        start_when_prepared=then_start,
+        aborting=False,
+        freeze=freeze.begin(settings.freeze, message.run_id, now),
+    )
+    reason = message.reason or f"run {message.run_id or '(unnamed)'}"
+    return accepted, (PrepareEngines(accepted.serial, placement, reason),), Accepted(accepted.serial, until)
+
+
+def _refuse_operation(
+    state: Operation, message: EngineRestartMsg, settings: OperationSettings
+) -> Refused | None:
+    given = message.start
+    if given is not None and given.epoch is not None and given.epoch != message.epoch:
+        return Refused(
+            ErrorCode.MALFORMED,
+            f"start.epoch {given.epoch} and epoch {message.epoch} differ; they must be equal",
+        )
+    if given is None and message.instance_id is not None and state.instance_id not in (0, message.instance_id):
+        return _wrong_instance(state, message.instance_id)
+    if message.epoch is not None and message.epoch <= state.epoch:
+        return _stale_epoch(state, message.epoch)
+    if state.ever_started and not settings.enabled:
+        return Refused(ErrorCode.DISABLED, "enable_engine_relaunch is off on this supervisor")
+    if state.held_by is not None:
+        return Refused(ErrorCode.HELD, f"the engine is held by {state.held_by}")
+    # A newer epoch overtakes whatever is in progress; a caller without one cannot be ordered, so it must wait.
+    if message.epoch is None and state.busy:
+        return Refused(ErrorCode.BUSY, f"a relaunch is in progress ({state.step}, epoch {state.epoch})")
+    return None
+
+
+def _fence(state: Operation, term: int, boot_id: str | None, run_id: str | None) -> Refused | None:
+    if state.leaving is not None:
+        return Refused(ErrorCode.LEAVING, f"this supervisor is leaving: {state.leaving}")
+    if boot_id is not None and boot_id != state.boot_id:
+        return _wrong_boot(state)
+    if term < state.term:
+        return _stale_term(state, term)
+    if run_id is not None and run_id in state.aborted_runs:
+        return Refused(ErrorCode.ABORTED, f"run {run_id} was aborted here")
+    return None
+
+
+def _is_same_run(state: Operation, message: EngineRestartMsg) -> bool:
+    """The same (run_id, epoch) sent again joins or gets the same answer; callers without a run never join."""
+    return message.run_id is not None and message.run_id == state.run_id and message.epoch == state.epoch
+
+
+def _is_repeated_start(state: Operation, message: EngineRestartMsg) -> bool:
+    return (
+        state.ever_started
+        and message.epoch == state.epoch
+        and message.instance_id == state.instance_id
+        and state.step in (Step.STARTING, Step.LOADING, Step.DONE)
+    )
+
+
+def _epoch_of_start(state: Operation, message: StartCmdMsg) -> int:
+    """A peer without epochs repeats its start; one for the engines that already run must not restart them."""
+    running = state.ever_started and message.instance_id == state.instance_id
+    return state.epoch if running else state.epoch + 1
+
+
+def _concerns_us(state: Operation, run_id: str | None) -> bool:
+    if run_id is None:
+        return True
+    if state.busy or state.step in (Step.FAILED, Step.ABORTED):
+        return state.run_id in (None, run_id)
+    return state.freeze is None or state.freeze.run_id in (None, run_id)
+
+
+def _wrong_boot(state: Operation) -> Refused:
+    return Refused(ErrorCode.WRONG_BOOT, f"this is boot {state.boot_id}: the command was meant for another life")
+
+
+def _stale_term(state: Operation, term: int) -> Refused:
+    found = f"carries term {term}" if term else "carries no term"
+    return Refused(ErrorCode.STALE_TERM, f"the command {found}, but a leader of term {state.term} was seen")
+
+
+def _stale_epoch(state: Operation, epoch: int) -> Refused:
+    return Refused(ErrorCode.STALE_EPOCH, f"epoch {epoch} is not newer than {state.epoch}")
+
+
+def _wrong_instance(state: Operation, instance_id: int) -> Refused:
+    return Refused(
+        ErrorCode.WRONG_INSTANCE, f"instance {instance_id} was meant, this pod belongs to {state.instance_id}"
+    )

@@ -1,0 +1,119 @@
+"""What a supervisor does with its engines, as data: one relaunch operation at a time, one table of steps.
+
+Cold start, relaunch, rejoin and reload are the same operation: prepare (stop the whole tree, pass the hygiene
+gate), then start. `commands.py` decides what a command from outside does to this state; `progress.py` decides
+what the effects and the clock do. Both return a new state and actions; `supervisor.engine.operator` carries the
+actions out. Times are seconds of the supervisor's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from supervisor.engine.model.freeze import Freeze, FreezeLimits
+from supervisor.wire import StartCmdMsg, Step
+
+BUSY_STEPS = frozenset({Step.STOPPING, Step.CLEANING, Step.PREPARED, Step.STARTING, Step.LOADING})
+"""An operation is in progress: the death watch is paused or watches a new engine, a lone restart is refused."""
+
+OUT_OF_SERVICE_STEPS = frozenset({Step.STOPPING, Step.CLEANING, Step.PREPARED})
+"""No engine should run; what is seen of the old one is no news."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationSettings:
+    enabled: bool
+    """`enable_engine_relaunch`, the only switch (seed S20)."""
+    freeze: FreezeLimits
+    answer_sec: float = 10.0
+    """A command that takes longer is answered with the step reached, and its sender repeats it."""
+    unfenced_stop_guard_sec: float = 30.0
+    """A stop without fields is refused so long after a boot: a repeat must not hit the new container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    boot_id: str
+    booted_at: float
+    step: Step = Step.IDLE
+    since: float = 0.0
+    serial: int = 0
+    """Counts accepted operations: what an overtaken one reports is ignored."""
+    term: int = 0
+    epoch: int = 0
+    run_id: str | None = None
+    placement: StartCmdMsg | None = None
+    """Of the engines that run or are being prepared; recorded launch parameters (seed S18)."""
+    previous_placement: StartCmdMsg | None = None
+    ever_started: bool = False
+    dead: bool = False
+    """The engine of this epoch died unasked and no operation has answered it yet."""
+    error: str | None = None
+    start_when_prepared: bool = False
+    """`restart`, the seed's form: no barrier, start as soon as this pod is clean."""
+    aborting: bool = False
+    """An abort came while stopping: the stop is finished first."""
+    aborted_runs: frozenset[str] = frozenset()
+    freeze: Freeze | None = None
+    held_by: str | None = None
+    """Who stopped the engine on purpose; it is then paused, not abnormal."""
+    leaving: str | None = None
+    """Why the supervisor is on its way out."""
+    relaunch_count: int = 0
+    """Relaunches in this container's life; the N of the banner (seed S21)."""
+
+    @property
+    def instance_id(self) -> int:
+        return self.placement.instance_id if self.placement is not None else 0
+
+    @property
+    def busy(self) -> bool:
+        return self.step in BUSY_STEPS
+
+    def frozen(self, now: float) -> bool:
+        return self.freeze is not None and not self.freeze.is_over(now)
+
+    def freeze_remaining(self, now: float) -> float:
+        return self.freeze.remaining(now) if self.freeze is not None else 0.0
+
+
+# --- actions: carried out by the operator, each with its reason ---------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareEngines:
+    """Stop the engines' whole trees, wait for their dependencies, pass the gate for `placement`."""
+
+    serial: int
+    placement: StartCmdMsg
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartEngines:
+    """Print the banner if this is a relaunch, spawn with `placement`, follow until the handshake."""
+
+    serial: int
+    placement: StartCmdMsg
+    relaunch: int | None
+    """N of the banner; None for a cold start, which has no old engine to part from."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndSupervisor:
+    """Stop everything and exit 255: the container restarts."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One log line for the person on call."""
+
+    level: str
+    """info | warning | error."""
+    message: str
+
+
+Action = PrepareEngines | StartEngines | EndSupervisor | Report

@@ -1,0 +1,76 @@
+"""Where this pod's engine stands in its gang: the placement, whether it fits this pod, and its variables.
+
+The placement is the controller's StartCmdMsg; a standalone engine has one made from the settings, so that an
+engine is launched in one way only.
+"""
+
+from __future__ import annotations
+
+from supervisor.unit.model import Engine
+from supervisor.wire import Endpoint, StartCmdMsg
+
+LOOPBACK = "127.0.0.1"
+
+
+def standalone(engine: Engine, *, job_name: str, role: str, pod_ip: str, epoch: int) -> StartCmdMsg:
+    """One pod, one rank, no controller (design 2, RestartWith = "local"): the epoch counts the starts."""
+    return StartCmdMsg(
+        job_name=job_name,
+        role=role,
+        instance_id=0,
+        endpoints=(endpoint_of(engine, 0, pod_ip),),
+        master_dp_ip=LOOPBACK,
+        epoch=epoch,
+        node_addrs=(pod_ip,),
+    )
+
+
+def endpoint_of(engine: Engine, endpoint_id: int, pod_ip: str) -> Endpoint:
+    return Endpoint(
+        id=endpoint_id,
+        ip=pod_ip,
+        business_port=str(engine.base_port),
+        mgmt_port=str(engine.mgmt_port or engine.base_port),
+        bootstrap_port=str(engine.bootstrap_port),
+    )
+
+
+def misfit(placement: StartCmdMsg, engine: Engine, *, job_name: str, pod_ip: str) -> str | None:
+    """Why `placement` is not for this pod, or None (422, design 3)."""
+    if placement.job_name != job_name:
+        return f"job_name {placement.job_name!r} is not this pod's {job_name!r}"
+    if len(placement.endpoints) != engine.endpoints:
+        return f"{len(placement.endpoints)} endpoints were given, this pod declares {engine.endpoints}"
+    foreign = [endpoint.ip for endpoint in placement.endpoints if endpoint.ip != pod_ip]
+    if foreign:
+        return f"endpoint address {foreign[0]} is not this pod's {pod_ip}"
+    if not 0 <= placement.node_rank < placement.nnodes:
+        return f"node_rank {placement.node_rank} is outside 0..{placement.nnodes - 1}"
+    if placement.node_addrs and len(placement.node_addrs) != placement.nnodes:
+        return f"node_addrs has {len(placement.node_addrs)} addresses for nnodes {placement.nnodes}"
+    return None
+
+
+def variables(placement: StartCmdMsg, engine: Engine, *, pod_ip: str) -> dict[str, str]:
+    """The placement variables of design 2, for expansion and for the child's environment."""
+    endpoint = placement.endpoints[0]
+    known: dict[str, str | int | None] = {
+        "INSTANCE_ID": placement.instance_id,
+        "JOB_NAME": placement.job_name,
+        "ROLE": placement.role,
+        "EPOCH": placement.epoch or 0,
+        "NODE_RANK": placement.node_rank,
+        "NNODES": placement.nnodes,
+        "MASTER_ADDR": placement.master_dp_ip,
+        "MASTER_PORT": placement.master_port,
+        "NODE_ADDRS": ",".join(placement.node_addrs) or None,
+        "DP_RANK": endpoint.id,
+        "DP_SIZE": placement.dp_size,
+        "POD_IP": pod_ip,
+        "PORT": endpoint.business_port,
+        "MGMT_PORT": endpoint.mgmt_port,
+        "BOOTSTRAP_PORT": endpoint.bootstrap_port or engine.bootstrap_port,
+        "DEVICE_IDS": ",".join(device.device_id for device in endpoint.device_infos) or None,
+    }
+    known.update({f"NODE_ADDR_{rank}": address for rank, address in enumerate(placement.node_addrs)})
+    return {name: str(value) for name, value in known.items() if value is not None}

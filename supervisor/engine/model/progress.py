@@ -1,0 +1,233 @@
+"""What effects, reports and the clock do to the engine operation. Commands from outside are in `commands.py`.
+
+Every event is written down for every step: an event that means nothing in a step returns the state unchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from supervisor.engine.model import freeze
+from supervisor.engine.model.commands import begin_start
+from supervisor.engine.model.operation import Action, Operation, OperationSettings, Report
+from supervisor.wire import Recovery, StartCmdMsg, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The engines' whole trees are gone and reaped."""
+
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """The dependencies are active and the hygiene gate has passed."""
+
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The engine's handshake: every endpoint is ready (seed S17)."""
+
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """The operation's effects ended without reaching their goal, cancellation and our own errors included."""
+
+    serial: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDied:
+    """A process of the running engine is gone and nobody asked for it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAccepted:
+    """The controller has taken the death report and said what it will try (seed S12)."""
+
+    epoch: int
+    recovery: Recovery
+    run_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerHeard:
+    run_id: str | None
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartedLocally:
+    """A standalone engine was started by its unit's own policy: it has no controller and no gang."""
+
+    placement: StartCmdMsg
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An operator stopped the engine."""
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    pass
+
+
+Event = (
+    Stopped
+    | Clean
+    | Spawned
+    | Loaded
+    | Broke
+    | EngineDied
+    | ReportAccepted
+    | ControllerHeard
+    | StartedLocally
+    | Held
+    | Released
+    | Leaving
+    | Tick
+)
+Outcome = tuple[Operation, tuple[Action, ...]]
+
+
+def advance(state: Operation, event: Event, settings: OperationSettings, now: float) -> Outcome:
+    """The state after `event`, and what is to be done."""
+    match event:
+        case Stopped() | Clean() | Spawned() | Loaded() | Broke():
+            if event.serial != state.serial:
+                return state, ()
+            return _effect(state, event, now)
+        case EngineDied(reason):
+            return _engine_died(state, reason, now)
+        case ReportAccepted():
+            return _report_accepted(state, event, settings, now)
+        case ControllerHeard(run_id, term):
+            heard = freeze.hear(state.freeze, run_id, now) if state.freeze is not None else None
+            return replace(state, freeze=heard, term=max(state.term, term)), ()
+        case StartedLocally(placement, epoch):
+            return _started_locally(state, placement, epoch, now), ()
+        case Held(by):
+            return replace(state, held_by=by, dead=False, freeze=None), ()
+        case Released():
+            return replace(state, held_by=None), ()
+        case Leaving(reason):
+            return replace(state, leaving=state.leaving or reason), ()
+        case Tick():
+            return _tick(state, now)
+
+
+def _effect(state: Operation, event: Stopped | Clean | Spawned | Loaded | Broke, now: float) -> Outcome:
+    match event, state.step:
+        case Stopped(), Step.STOPPING:
+            return _to(state, Step.CLEANING, now), ()
+        case Clean(), Step.CLEANING:
+            return _clean(state, now)
+        case Spawned(), Step.STARTING:
+            return _to(state, Step.LOADING, now), ()
+        case Loaded(), Step.STARTING | Step.LOADING:
+            done = replace(_to(state, Step.DONE, now), freeze=None, dead=False, error=None)
+            return done, (Report("info", f"engine ready in epoch {state.epoch}"),)
+        case Broke(_, reason), Step.STOPPING | Step.CLEANING | Step.PREPARED | Step.STARTING | Step.LOADING:
+            return _fail(state, reason, now)
+        case _:
+            return state, ()
+
+
+def _clean(state: Operation, now: float) -> Outcome:
+    if state.aborting:
+        aborted = replace(_to(state, Step.ABORTED, now), error="aborted while stopping", aborting=False)
+        return aborted, (Report("warning", "stopped and clean, but the run was aborted: the arbiter counts"),)
+    prepared = _to(state, Step.PREPARED, now)
+    if state.start_when_prepared:
+        return begin_start(prepared, prepared.placement, now)
+    return prepared, (Report("info", f"prepared for epoch {state.epoch}, waiting for the barrier"),)
+
+
+def _fail(state: Operation, reason: str, now: float) -> Outcome:
+    """Unfrozen at once: the container fallback is never delayed by a relaunch that cannot work."""
+    failed = replace(
+        _to(state, Step.FAILED, now), freeze=None, error=reason, start_when_prepared=False, aborting=False
+    )
+    return failed, (Report("error", f"relaunch failed while {state.step}: {reason}; unfrozen"),)
+
+
+def _engine_died(state: Operation, reason: str, now: float) -> Outcome:
+    if state.held_by is not None or state.leaving is not None:
+        return state, ()
+    if state.step in (Step.STARTING, Step.LOADING):
+        failed, actions = _fail(state, f"the engine died while loading: {reason}", now)
+        return replace(failed, dead=True), actions
+    if state.step in (Step.STOPPING, Step.CLEANING, Step.PREPARED):
+        return state, ()
+    return replace(state, dead=True), (Report("error", f"engine of epoch {state.epoch} died: {reason}"),)
+
+
+def _report_accepted(
+    state: Operation, event: ReportAccepted, settings: OperationSettings, now: float
+) -> Outcome:
+    """Freeze only for a recovery that will be tried, for this epoch, and while the switch is on (S12, S13)."""
+    if event.epoch != state.epoch or state.busy or state.leaving is not None:
+        return state, ()
+    if event.recovery is Recovery.NONE:
+        note = "the controller will not relaunch: the arbiter goes on counting"
+        return state, (Report("warning", note),)
+    if not settings.enabled:
+        note = "enable_engine_relaunch is off here: not frozen, the arbiter goes on counting"
+        return state, (Report("warning", note),)
+    if event.run_id is not None and event.run_id in state.aborted_runs:
+        return state, ()
+    frozen = replace(state, freeze=freeze.begin(settings.freeze, event.run_id, now))
+    note = f"death report accepted (run {event.run_id or 'unnamed'}): frozen for at most"
+    return frozen, (Report("info", f"{note} {frozen.freeze_remaining(now):.0f} s"),)
+
+
+def _started_locally(state: Operation, placement: StartCmdMsg, epoch: int, now: float) -> Operation:
+    relaunches = state.relaunch_count + 1 if state.ever_started else state.relaunch_count
+    return replace(
+        _to(state, Step.LOADING, now),
+        placement=placement,
+        epoch=epoch,
+        serial=state.serial + 1,
+        ever_started=True,
+        dead=False,
+        error=None,
+        relaunch_count=relaunches,
+    )
+
+
+def _tick(state: Operation, now: float) -> Outcome:
+    if state.freeze is None or not state.freeze.is_over(now):
+        return state, ()
+    why = state.freeze.why_over(now)
+    return replace(state, freeze=None), (Report("warning", f"freeze ended while {state.step}: {why}"),)
+
+
+def _to(state: Operation, step: Step, now: float) -> Operation:
+    return replace(state, step=step, since=now)

@@ -1,0 +1,81 @@
+"""Which death report is due (seed S25): two independent signals, each reported once, repeated until delivered.
+
+(a) the engine's process is gone: known per (epoch, endpoint, pid); (b) a probe found a once-normal endpoint sick:
+known per (epoch, endpoint), cleared when it recovers. An endpoint that never was normal in this epoch is loading,
+not dead, however long it takes (seed S16). A report that is overtaken by a newer epoch is no longer due, because
+what is due is computed from the present observation alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from supervisor.engine.model.operation import OUT_OF_SERVICE_STEPS
+from supervisor.wire import ExitInfo, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    epoch: int
+    endpoint_id: int
+    step: Step
+    pid: int | None
+    dead: bool
+    unhealthy: str | None
+    ever_normal: bool
+    """In this epoch."""
+    probe: str = "liveness"
+    """Which probe found it sick."""
+    exit: ExitInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeathReport:
+    epoch: int
+    endpoint_id: int
+    exception_type: str
+    """`engine_dead`, or `unhealthy:<probe>`."""
+    message: str
+    pid: int | None = None
+    exit: ExitInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What the controller has already taken."""
+
+    epoch: int = 0
+    dead_pids: frozenset[tuple[int, int | None]] = frozenset()
+    """(endpoint, pid)"""
+    unhealthy: frozenset[int] = frozenset()
+    """endpoint ids"""
+
+
+def due(delivered: Delivered, seen: Observation) -> DeathReport | None:
+    """The report to be sent now, if any."""
+    if seen.step in OUT_OF_SERVICE_STEPS:
+        return None  # the watch is paused while engines are being replaced (S14)
+    known = delivered if delivered.epoch == seen.epoch else Delivered(epoch=seen.epoch)
+    if seen.dead:
+        if (seen.endpoint_id, seen.pid) in known.dead_pids:
+            return None
+        cause = seen.exit.cause if seen.exit is not None else "its process is gone"
+        return DeathReport(seen.epoch, seen.endpoint_id, "engine_dead", cause, seen.pid, seen.exit)
+    if seen.unhealthy is None or not seen.ever_normal or seen.endpoint_id in known.unhealthy:
+        return None
+    return DeathReport(seen.epoch, seen.endpoint_id, f"unhealthy:{seen.probe}", seen.unhealthy, seen.pid)
+
+
+def delivered(before: Delivered, report: DeathReport) -> Delivered:
+    """The controller answered 200 to `report`."""
+    known = before if before.epoch == report.epoch else Delivered(epoch=report.epoch)
+    if report.exception_type == "engine_dead":
+        return replace(known, dead_pids=known.dead_pids | {(report.endpoint_id, report.pid)})
+    return replace(known, unhealthy=known.unhealthy | {report.endpoint_id})
+
+
+def observed(before: Delivered, seen: Observation) -> Delivered:
+    """Forget the sick endpoint that has recovered, so that its next sickness is news."""
+    if seen.unhealthy is None and seen.endpoint_id in before.unhealthy:
+        return replace(before, unhealthy=before.unhealthy - {seen.endpoint_id})
+    return before
