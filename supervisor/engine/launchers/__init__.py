@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from supervisor.engine.launchers import exec as exec_launcher
 from supervisor.engine.launchers import llama_server
-from supervisor.engine.launchers.plan import LaunchPlan, Rank
+from supervisor.engine.launchers.plan import LaunchPlan, Rank, rank_of
 from supervisor.unit.model import Launcher, Unit
 
 _LAUNCHERS: Mapping[Launcher, Callable[[Unit, Rank], LaunchPlan]] = {
@@ -25,4 +25,4 @@ def plan_launch(unit: Unit, rank: Rank) -> LaunchPlan:
     return _LAUNCHERS[unit.engine.launcher](unit, rank)
 
 
-__all__ = ["LaunchPlan", "Rank", "plan_launch"]
+__all__ = ["LaunchPlan", "Rank", "plan_launch", "rank_of"]

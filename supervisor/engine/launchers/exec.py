@@ -7,7 +7,8 @@ from supervisor.unit.model import Unit
 
 
 def plan(unit: Unit, rank: Rank) -> LaunchPlan:
-    assert unit.engine is not None and unit.service.exec_start is not None, "checked when the file was read"
+    assert unit.engine is not None, f"{unit.name} is no engine"
+    assert unit.service.exec_start is not None, "checked when the file was read"
     serves_http = not rank.headless
     return LaunchPlan(
         argv=unit.service.exec_start.argv,

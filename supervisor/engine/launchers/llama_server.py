@@ -1,4 +1,4 @@
-"""The `llama-server` launcher: rank 0 serves HTTP, the other nodes serve tensors to it over RPC.
+"""The `llama-server` launcher: a server, or on a headless node a worker that serves tensors to node rank 0 over RPC.
 
 Facts (research/real-engines §3): the server binds its port at once and answers 503 while loading, 200 when ready;
 started before an RPC worker listens it comes up healthy *without* it, so rank 0 waits for its workers' ports. A
@@ -24,11 +24,11 @@ OWNED_FLAGS = frozenset({"host", "port", "rpc", "model", "m"})
 def plan(unit: Unit, rank: Rank) -> LaunchPlan:
     engine = unit.engine
     assert engine is not None, f"{unit.name} is no engine"
-    return _server(unit, engine, rank) if rank.leads else _worker(unit, engine, rank)
+    return _worker(unit, engine, rank) if rank.headless else _server(unit, engine, rank)
 
 
 def _server(unit: Unit, engine: Engine, rank: Rank) -> LaunchPlan:
-    workers = tuple(f"{_bracketed(address)}:{_rpc_port(engine)}" for address in rank.node_addrs[1:])
+    workers = tuple(f"{_bracketed(address)}:{_rpc_port(engine)}" for address in rank.followers)
     argv = (
         *_program(engine),
         *(("--model", engine.model) if engine.model else ()),

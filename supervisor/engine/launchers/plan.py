@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from supervisor.unit.model import Probes
+from supervisor.wire import StartCmdMsg
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,17 +13,13 @@ class Rank:
     """One pod's place in its gang, as far as a launcher needs it."""
 
     node_rank: int
-    node_addrs: tuple[str, ...]
-    """By node rank; one entry for a standalone engine."""
     port: int
     mgmt_port: int
     headless: bool
-    """The controller says that this rank serves no HTTP."""
+    """This rank serves no HTTP: it works for node rank 0."""
+    followers: tuple[str, ...]
+    """Addresses of the headless nodes that work for node rank 0, by rank."""
     pod_ip: str
-
-    @property
-    def leads(self) -> bool:
-        return self.node_rank == 0
 
     @property
     def any_address(self) -> str:
@@ -31,6 +28,19 @@ class Rank:
     @property
     def loopback(self) -> str:
         return "[::1]" if ":" in self.pod_ip else "127.0.0.1"
+
+
+def rank_of(placement: StartCmdMsg, *, pod_ip: str) -> Rank:
+    """This pod's rank; with fewer data-parallel ranks than nodes, node 0 serves and the others follow it."""
+    endpoint = placement.endpoints[0]
+    return Rank(
+        node_rank=placement.node_rank,
+        port=int(endpoint.business_port),
+        mgmt_port=int(endpoint.mgmt_port),
+        headless=endpoint.headless,
+        followers=placement.node_addrs[1:] if placement.dp_size < placement.nnodes else (),
+        pod_ip=pod_ip,
+    )
 
 
 @dataclass(frozen=True, slots=True)
