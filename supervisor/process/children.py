@@ -1,0 +1,280 @@
+"""The only code that forks, and the only code that reaps.
+
+Rules, each with a bug of somebody behind it (research: trio-notes §1 and §2, process-managers §3):
+
+* A managed child's death is *observed* with waitid(WNOWAIT) and told to its owner; the zombie stays until the owner
+  calls `release()`. As long as it stays, the kernel gives its number to nobody, so signals to the pid and to the
+  group of that number hit the right ones.
+* A child nobody manages (an orphan we adopted) is reaped at once.
+* While a spawn is in flight an unknown zombie may be our own newborn, whose status must not be stolen: CPython would
+  report it as exit 0. It is left alone unless it is certainly something else.
+
+Nothing else may call `subprocess`, `os.fork`, `os.waitpid` or `os.waitid`; an architecture test enforces it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from dataclasses import dataclass, field
+from functools import partial
+
+import trio
+
+from supervisor.process import procfs
+from supervisor.process.procfs import Identity, ProcessStat
+from supervisor.process.spawn import Credentials, Spawn, SpawnError, apply_settings, explain, resolve_credentials
+
+__all__ = ["Child", "Children", "ExitStatus", "Spawn", "SpawnError", "certainly_not_newborn"]
+
+MAX_SPAWNS_IN_FLIGHT = 16
+_PEEK = os.WEXITED | os.WNOWAIT | os.WNOHANG
+_ABORTED_SPAWN_SEC = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExitStatus:
+    """How a process ended: exactly one of `code` and `signal` is set."""
+
+    code: int | None
+    signal: str | None
+    """By name: "SIGKILL"."""
+    core_dumped: bool = False
+
+    def __str__(self) -> str:
+        if self.signal is None:
+            return f"exit status {self.code}"
+        return f"killed by {self.signal}" + (", core dumped" if self.core_dumped else "")
+
+
+@dataclass(eq=False, slots=True)
+class Child:
+    """One managed process, leader of its own session and process group (pid = group = session).
+
+    Made by `Children.spawn`; everything here is written by `Children` and `tree.py` alone.
+    """
+
+    pid: int
+    started_at: float
+    """trio time."""
+    started_ticks: int
+    exited: trio.Event = field(default_factory=trio.Event)
+    status: ExitStatus | None = None
+    """Set before `exited` is."""
+    released: bool = False
+    seen: set[Identity] = field(default_factory=set)
+    """Processes once seen below it: they are still known when their parents are gone."""
+
+    @property
+    def identity(self) -> Identity:
+        return self.pid, self.started_ticks
+
+
+class Children:
+    """Spawns, watches and reaps. One per supervisor, which must be PID 1 or a subreaper to see its orphans."""
+
+    def __init__(self) -> None:
+        self.orphans_reaped = 0
+        self._managed: dict[int, Child] = {}
+        self._in_flight: list[int] = []
+        """For each spawn whose pid we do not know yet: when it began, in boot ticks."""
+        self._spawn_threads = trio.CapacityLimiter(MAX_SPAWNS_IN_FLIGHT)
+
+    @property
+    def managed(self) -> frozenset[int]:
+        """The pids that belong to somebody: spawned and not yet released."""
+        return frozenset(self._managed)
+
+    def newborn_ticks(self) -> int:
+        """A child of ours that started before this moment is no newborn of a spawn in flight."""
+        return min((*self._in_flight, procfs.boot_ticks()))
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Reap until cancelled. Start it first and stop it last; only in the main thread.
+
+        After it was cancelled nothing is observed any more: no `exited` event will be set.
+        """
+        _stop_ignoring_signals()
+        with trio.open_signal_receiver(signal.SIGCHLD) as signals:
+            task_status.started()
+            self.collect()
+            async for _ in signals:  # coalesced by the kernel: one signal, any number of dead
+                self.collect()
+
+    async def spawn(self, spawn: Spawn) -> Child:
+        """Start a process in a session and group of its own.
+
+        Raise SpawnError if it cannot be executed or a limit cannot be set; then nothing of it is left.
+        Cancelled before the fork, or not at all: if this raises `Cancelled` there is no process.
+        """
+        began = procfs.boot_ticks()
+        self._in_flight.append(began)
+        try:
+            pid = await trio.to_thread.run_sync(partial(_execute, spawn), limiter=self._spawn_threads)
+            stat = procfs.read_stat(pid)  # a zombie has one too, and nobody else can have reaped it
+            child = Child(pid, trio.current_time(), stat.started_ticks if stat else began)
+            self._managed[pid] = child
+        finally:
+            self._in_flight.remove(began)
+            self.collect()  # those whose owner was in doubt, and the newborn if it died at once
+        return child
+
+    def release(self, child: Child) -> None:
+        """Reap a dead child: from here on its number may be given to a stranger. Doing it twice does nothing."""
+        if child.released:
+            return
+        if not child.exited.is_set():
+            raise RuntimeError(f"cannot release process {child.pid}: it has not been seen to end")
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG)
+        del self._managed[child.pid]
+        child.released = True
+        self.collect()  # what its zombie may have hidden
+
+    def signal(self, child: Child, signum: int) -> bool:
+        """Signal the process itself; False if it is dead. Never hits another: an unreleased number is pinned."""
+        if child.exited.is_set():
+            return False
+        os.kill(child.pid, signum)
+        return True
+
+    def signal_group(self, child: Child, signum: int) -> bool:
+        """Signal all of its process group, its own zombie's orphans included; False if there is none to signal.
+
+        Raise PermissionError if there are members and not one of them may be signalled.
+        """
+        if child.released:
+            return False
+        try:
+            os.killpg(child.pid, signum)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def collect(self) -> None:
+        """Observe deaths of managed children and reap all others that are dead. Never blocks."""
+        for child in tuple(self._managed.values()):
+            self._observe(child)
+        self._reap_strangers()
+
+    def _observe(self, child: Child) -> None:
+        if child.exited.is_set():
+            return
+        try:
+            result = os.waitid(os.P_PID, child.pid, _PEEK)
+        except ChildProcessError:
+            raise RuntimeError(
+                f"the exit status of process {child.pid} is lost: other code of the supervisor has reaped it"
+            ) from None
+        if result is not None:
+            child.status = _exit_status(result)
+            child.exited.set()
+
+    def _reap_strangers(self) -> None:
+        while (first := _first_dead()) is not None:
+            if not self._reap_if_stranger(first):
+                # WNOWAIT shows the same child until it is reaped, and this one has to stay: look behind it.
+                for pid in procfs.children_of_ours():
+                    self._reap_if_stranger(pid)
+                return
+
+    def _reap_if_stranger(self, pid: int) -> bool:
+        """False if it is not ours to reap, or not dead."""
+        if pid in self._managed or not self._is_settled(pid):
+            return False
+        try:
+            reaped = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is not None
+        except ChildProcessError:
+            return False  # a failed newborn that its own spawn has just collected
+        self.orphans_reaped += reaped
+        return reaped
+
+    def _is_settled(self, pid: int) -> bool:
+        if not self._in_flight:
+            return True
+        stat = procfs.read_stat(pid)
+        return stat is not None and certainly_not_newborn(stat, os.getsid(0), min(self._in_flight))
+
+
+def certainly_not_newborn(stat: ProcessStat, our_session: int, spawn_began_ticks: int) -> bool:
+    """Whether a child of ours cannot have come from a spawn that began at that moment and still runs.
+
+    A newborn is in our session until it opens its own, which then has its own number.
+    """
+    return stat.started_ticks < spawn_began_ticks or stat.session not in (our_session, stat.pid)
+
+
+def _first_dead() -> int | None:
+    try:
+        result = os.waitid(os.P_ALL, 0, _PEEK)
+    except ChildProcessError:
+        return None
+    return None if result is None else result.si_pid
+
+
+def _exit_status(result: os.waitid_result) -> ExitStatus:
+    if result.si_code == os.CLD_EXITED:
+        return ExitStatus(code=result.si_status, signal=None)
+    return ExitStatus(None, _signal_name(result.si_status), core_dumped=result.si_code == os.CLD_DUMPED)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
+def _stop_ignoring_signals() -> None:
+    """What we ignore, our children would ignore (under nohup, say); SIGPIPE and SIGXFSZ `Popen` restores itself."""
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _execute(spawn: Spawn) -> int:
+    """Fork and exec, in a worker thread: exec from a dead network mount blocks, and must not block the loop."""
+    if not spawn.argv or not spawn.argv[0]:
+        raise SpawnError("cannot execute an empty command")
+    credentials = resolve_credentials(spawn)
+    # The child gets the mask of the thread that forks it; this thread may have been born while signals were blocked.
+    mask = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    try:
+        process = _open(spawn, credentials)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise explain(error, spawn, credentials) from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    try:
+        apply_settings(process.pid, spawn)
+    except SpawnError:
+        _abort(process)
+        raise
+    process.returncode = 0  # `Popen` waits for what it believes alive when it is deleted: waiting is our business
+    return process.pid
+
+
+def _open(spawn: Spawn, credentials: Credentials) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        spawn.argv,
+        env=dict(spawn.environment),
+        cwd=spawn.working_directory,
+        user=credentials.user,
+        group=credentials.group,
+        extra_groups=credentials.groups,
+        umask=-1 if spawn.umask is None else spawn.umask,
+        stdin=subprocess.DEVNULL if spawn.stdin is None else spawn.stdin,
+        stdout=spawn.stdout,
+        stderr=spawn.stderr,
+        close_fds=True,
+        start_new_session=True,
+    )
+
+
+def _abort(process: subprocess.Popen[bytes]) -> None:
+    """End a process that was started and may not stay. Its spawn is in flight still, so nobody else reaps it."""
+    os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(_ABORTED_SPAWN_SEC)
+    except subprocess.TimeoutExpired:
+        process.returncode = 0  # hangs in the kernel; whenever it ends it is reaped as a stranger

@@ -1,0 +1,135 @@
+"""What /proc says about processes, read without deciding anything.
+
+`stat` is safe to read at any time. `environ`, `cmdline` and `maps` take the target's memory lock, so that
+reading them from a process that hangs in a driver can hang as well: call those from a worker thread only.
+A process that ends while it is read is no error: it is simply not in the answer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+Identity = tuple[int, int]
+"""(pid, start time in ticks): never the same for two processes, even when the number is used again."""
+
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """The part of /proc/PID/stat by which trees are told apart; see proc_pid_stat(5)."""
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+    group: int
+    session: int
+    threads: int
+    started_ticks: int
+
+    @property
+    def identity(self) -> Identity:
+        return self.pid, self.started_ticks
+
+    @property
+    def alive(self) -> bool:
+        """False for a zombie. A process whose *first thread* alone has ended also shows Z, and lives."""
+        return self.state not in "ZXx" or self.threads > 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """One live process, named for people and for patterns."""
+
+    pid: int
+    started_ticks: int
+    name: str
+    command: str
+    """The command line with its arguments joined by blanks, as `ps` shows it; empty if it cannot be read."""
+
+
+def boot_ticks() -> int:
+    """Now, on the clock of `ProcessStat.started_ticks` (rounded down as the kernel does)."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * CLOCK_TICKS // 1_000_000_000
+
+
+def parse_stat(text: bytes) -> ProcessStat:
+    # The name may hold blanks and parentheses of its own, so only the outermost ones count.
+    head, _, tail = text.rpartition(b")")
+    pid, _, name = head.partition(b" (")
+    field = tail.split()
+    return ProcessStat(
+        pid=int(pid),
+        name=name.decode("utf-8", "replace"),
+        state=field[0].decode(),
+        parent=int(field[1]),
+        group=int(field[2]),
+        session=int(field[3]),
+        threads=int(field[17]),
+        started_ticks=int(field[19]),
+    )
+
+
+def read_stat(pid: int) -> ProcessStat | None:
+    """None: there is no such process (any more)."""
+    text = _read(f"/proc/{pid}/stat")
+    return parse_stat(text) if text else None
+
+
+def scan() -> dict[int, ProcessStat]:
+    """Every process in sight, one after the other: not a snapshot, so ask again until two answers agree."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal() and (stat := read_stat(int(entry))) is not None:
+            found[stat.pid] = stat
+    return found
+
+
+def children_of_ours() -> tuple[int, ...]:
+    """Direct children of this process, zombies included.
+
+    The kernel lists them by the *thread* that forked (proc_tid_children(5)), and not at all when it was built
+    without CONFIG_PROC_CHILDREN: then every process is asked for its parent.
+    """
+    if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+        return tuple(stat.pid for stat in scan().values() if stat.parent == os.getpid())
+    listed: list[bytes] = []
+    for thread in os.listdir("/proc/self/task"):
+        listed += (_read(f"/proc/self/task/{thread}/children") or b"").split()
+    return tuple(int(pid) for pid in listed)
+
+
+def environment_value(pid: int, name: str) -> str | None:
+    """What `name` was when the process last called exec; None if it is not set or cannot be known.
+
+    setproctitle(3) writes its title over this memory: an engine's renamed workers may carry nothing at all.
+    """
+    for assignment in (_read(f"/proc/{pid}/environ") or b"").split(b"\0"):
+        key, separator, value = assignment.partition(b"=")
+        if separator and key == name.encode():
+            return os.fsdecode(value)
+    return None
+
+
+def command_of(pid: int) -> str:
+    return os.fsdecode((_read(f"/proc/{pid}/cmdline") or b"").rstrip(b"\0").replace(b"\0", b" "))
+
+
+def _read(path: str) -> bytes | None:
+    """The whole file, or None: gone, or not ours to read. Bare descriptors, because a scan reads hundreds."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        parts = []
+        while part := os.read(descriptor, 65536):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,286 @@
+"""Statuses are never stolen, orphans never stay, and exec errors speak."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from supervisor.process import procfs
+from supervisor.process.children import Children, ExitStatus, Spawn, SpawnError, certainly_not_newborn
+from supervisor.process.procfs import ProcessStat
+from supervisor.unit.model import ResourceLimit
+from tests.support.real_processes import gone, python_of, reaping, spawn_of, told
+
+MANAGED, ORPHANS_EACH, NEWBORNS = 50, 20, 100
+
+
+async def _status(children: Children, spawn: Spawn) -> ExitStatus:
+    child = await children.spawn(spawn)
+    await child.exited.wait()
+    assert child.status is not None
+    children.release(child)
+    return child.status
+
+
+async def test_no_status_is_stolen_while_a_thousand_orphans_die(capsys: pytest.CaptureFixture[str]) -> None:
+    statuses: dict[int, ExitStatus] = {}
+
+    async def managed(number: int, delay: float, script: str) -> None:
+        await trio.sleep(delay)
+        statuses[number] = await _status(children, spawn_of("sh", "-c", f"{script} exit {number + 1}"))
+
+    async with reaping() as children:
+        async with trio.open_nursery() as nursery:
+            for number in range(MANAGED):  # each leaves its orphans behind
+                orphans = "".join(f"(sleep 1.{tenth} &);" for tenth in range(ORPHANS_EACH))
+                nursery.start_soon(managed, number, 0, orphans)
+            for number in range(MANAGED, MANAGED + NEWBORNS):  # dead at once, while orphans die
+                nursery.start_soon(managed, number, 0.8 + number * 0.02, "")
+        began = time.monotonic()
+        while procfs.children_of_ours():
+            await trio.sleep(0.01)
+        took = time.monotonic() - began
+        assert children.orphans_reaped == MANAGED * ORPHANS_EACH
+    assert statuses == {number: ExitStatus(number + 1, None) for number in range(MANAGED + NEWBORNS)}
+    with capsys.disabled():
+        print(f"\n1,000 orphans: the last was reaped {took:.2f} s after the last managed child")
+
+
+async def test_a_thousand_orphans_dying_at_once_are_reaped_while_a_zombie_is_pinned(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with reaping() as children:
+        pinned = await children.spawn(spawn_of("sh", "-c", "exit 3"))
+        await pinned.exited.wait()
+        crowd = [
+            await children.spawn(spawn_of("sh", "-c", "for i in $(seq 100); do sleep 1000 & done"))
+            for _ in range(10)
+        ]
+        for leader in crowd:
+            await leader.exited.wait()
+        began = time.monotonic()
+        for leader in crowd:
+            assert children.signal_group(leader, signal.SIGKILL)
+        while children.orphans_reaped < 1000:
+            await trio.sleep(0.005)
+        took = time.monotonic() - began
+        for leader in (pinned, *crowd):
+            children.release(leader)
+        assert pinned.status == ExitStatus(3, None)
+        assert procfs.children_of_ours() == ()
+    with capsys.disabled():
+        print(f"\n1,000 orphans killed and reaped behind a pinned zombie in {took:.2f} s")
+
+
+async def test_the_zombie_stays_until_it_is_released() -> None:
+    async with reaping() as children:
+        child = await children.spawn(spawn_of("true"))
+        await child.exited.wait()
+        children.collect()
+        stat = procfs.read_stat(child.pid)
+        assert stat is not None
+        assert stat.state == "Z"
+        assert children.managed == {child.pid}
+        children.release(child)
+        children.release(child)
+        assert procfs.read_stat(child.pid) is None
+        assert children.managed == frozenset()
+        assert children.orphans_reaped == 0
+
+
+async def test_the_group_can_be_killed_while_its_leader_is_a_pinned_zombie(tmp_path: Path) -> None:
+    heard = tmp_path / "pids"
+    async with reaping() as children:
+        leader = await children.spawn(spawn_of("sh", "-c", f"sleep 1000 & echo $! > {heard}; exit 5"))
+        await leader.exited.wait()
+        member = int((await told(heard))[0])
+        assert not children.signal(leader, signal.SIGTERM)
+        assert children.signal_group(leader, signal.SIGKILL)
+        await gone(member)
+        children.release(leader)
+        assert leader.status == ExitStatus(5, None)
+        assert not children.signal_group(leader, signal.SIGKILL)
+
+
+async def test_a_living_child_cannot_be_released() -> None:
+    async with reaping() as children:
+        child = await children.spawn(spawn_of("sleep", "1000"))
+        with pytest.raises(RuntimeError, match="has not been seen to end"):
+            children.release(child)
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGSEGV"])
+async def test_death_by_signal_is_told_by_name(name: str) -> None:
+    async with reaping() as children:
+        status = await _status(children, spawn_of("sh", "-c", f"ulimit -c 0; kill -{name[3:]} $$"))
+    assert status == ExitStatus(None, name)
+    assert str(status) == f"killed by {name}"
+
+
+async def test_a_real_time_signal_has_a_name_too() -> None:
+    async with reaping() as children:
+        status = await _status(children, spawn_of("sh", "-c", f"kill -{signal.SIGRTMIN + 2} $$"))
+    assert status.signal == "SIGRTMIN+2"
+
+
+async def test_exec_errors_say_what_is_wrong_and_leave_nothing(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("no program")
+    plain.chmod(0o644)
+    garbage = tmp_path / "garbage"
+    garbage.write_bytes(b"\x00\x01\x02")
+    garbage.chmod(0o755)
+    orphaned_script = tmp_path / "script"
+    orphaned_script.write_text("#!/no/such/interpreter\n")
+    orphaned_script.chmod(0o755)
+    missing = f"{tmp_path}/missing"
+    cases = [
+        (spawn_of(missing), 127, f"cannot execute '{missing}': no such file"),
+        (spawn_of("no-such-program-anywhere"), 127, "not found in PATH"),
+        (spawn_of(str(orphaned_script)), 127, "interpreter or loader it names does not exist"),
+        (spawn_of(str(plain)), 126, "permission denied (its mode is 0644)"),
+        (spawn_of(str(tmp_path)), 126, "it is a directory"),
+        (spawn_of(str(garbage)), 126, "not a program this machine can run"),
+        (spawn_of("true", "a\0b"), 126, "embedded null byte"),
+        (spawn_of("true", "x" * 3_000_000), 126, "argument list too long"),
+        (replace(spawn_of("true"), argv=()), 126, "empty command"),
+        (replace(spawn_of("true"), working_directory=missing), 126, f"cannot enter working directory '{missing}'"),
+        (replace(spawn_of("true"), user="no-such-user"), 126, "there is no such user"),
+        (replace(spawn_of("true"), group="no-such-group"), 126, "there is no such group"),
+        (replace(spawn_of("true"), user=4_000_123), 126, "set Group as well"),
+        (replace(spawn_of("true"), limits=(ResourceLimit("NONSENSE", 1, 1),)), 126, "knows no such limit"),
+        (replace(spawn_of("true"), limits=(ResourceLimit("NOFILE", 20, 10),)), 126, "cannot set LimitNOFILE = 20:10"),
+        (replace(spawn_of("true"), cpu_affinity=frozenset({1023})), 126, "cannot set CPUAffinity = [1023]"),
+    ]
+    async with reaping() as children:
+        for spawn, exit_status, words in cases:
+            with pytest.raises(SpawnError) as caught:
+                await children.spawn(spawn)
+            assert words in caught.value.reason
+            assert caught.value.exit_status == exit_status
+            assert procfs.children_of_ours() == ()
+        assert children.managed == frozenset()
+        assert children.orphans_reaped == 0
+
+
+async def test_limits_and_priorities_reach_the_process() -> None:
+    spawn = replace(
+        spawn_of("sleep", "1000"),
+        limits=(ResourceLimit("NOFILE", 123, 456), ResourceLimit("CORE", 0, None)),
+        nice=5,
+        oom_score_adj=300,
+        cpu_affinity=frozenset({0}),
+        io_scheduling_class="idle",
+    )
+    async with reaping() as children:
+        child = await children.spawn(spawn)
+        limits = Path(f"/proc/{child.pid}/limits").read_text()
+        assert [line.split()[3:5] for line in limits.splitlines() if "open files" in line] == [["123", "456"]]
+        assert os.getpriority(os.PRIO_PROCESS, child.pid) == 5
+        assert Path(f"/proc/{child.pid}/oom_score_adj").read_text().strip() == "300"
+        assert os.sched_getaffinity(child.pid) == {0}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+async def test_a_user_never_keeps_the_groups_of_root(tmp_path: Path) -> None:
+    heard = tmp_path / "ids"
+    with heard.open("wb") as file:
+        async with reaping() as children:
+            spawn = replace(spawn_of("id", stdout=file.fileno()), user="nobody", supplementary_groups=("daemon",))
+            assert await _status(children, spawn) == ExitStatus(0, None)
+    assert "uid=65534(nobody) gid=65534(nogroup) groups=65534(nogroup),1(daemon)" in heard.read_text()
+
+
+async def test_surroundings_of_a_child_are_clean(tmp_path: Path) -> None:
+    """Own session and group, no descriptors of ours, nothing masked, nothing ignored, stdin empty."""
+    heard = tmp_path / "surroundings"
+    program = """
+import os, sys
+fields = dict(line.split(":", 1) for line in open("/proc/self/status"))
+lines = [os.getpid() == os.getsid(0) == os.getpgrp(), len(os.listdir("/proc/self/fd")) - 1,
+         int(fields["SigBlk"], 16), os.readlink("/proc/self/fd/0"), sorted(os.environ)]
+open(sys.argv[1], "w").write("".join(f"{line}\\n" for line in lines))
+"""
+    previous = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    descriptors = os.pipe()
+    try:
+        async with reaping() as children:
+            assert (await _status(children, python_of(program, str(heard)))).code == 0
+            ignored = await _status(children, spawn_of("sh", "-c", "kill -USR2 $$"))
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.signal(signal.SIGUSR2, previous)
+    assert heard.read_text().splitlines()[:4] == ["True", "3", "0", "/dev/null"]
+    assert ignored.signal == "SIGUSR2"
+
+
+async def test_a_cancelled_spawn_leaves_no_process_or_a_child() -> None:
+    async with reaping() as children:
+        kept = []
+        for step in range(60):
+            with trio.move_on_after(step * 0.0002):
+                kept.append(await children.spawn(spawn_of("sleep", "1000")))
+        assert children.managed == {child.pid for child in kept}
+        assert set(procfs.children_of_ours()) == set(children.managed)
+
+
+async def test_two_hundred_spawns_leak_no_descriptor() -> None:
+    async with reaping() as children:
+        await _status(children, spawn_of("true"))
+        before = set(os.listdir("/proc/self/fd"))
+        for _ in range(100):
+            await _status(children, spawn_of("true"))
+            with pytest.raises(SpawnError):
+                await children.spawn(spawn_of("/no/such/program"))
+        assert set(os.listdir("/proc/self/fd")) == before
+
+
+async def test_orphans_are_reaped_while_a_spawn_hangs(tmp_path: Path) -> None:
+    heard = tmp_path / "pid"
+    async with reaping() as children:
+        parent = await children.spawn(spawn_of("sh", "-c", f"sleep 1000 & echo $! > {heard}"))
+        orphan = int((await told(heard))[0])
+        await parent.exited.wait()
+        began = children.newborn_ticks()
+        children._in_flight.append(began)  # what a spawn that hangs in exec on a dead mount looks like
+        os.kill(orphan, signal.SIGKILL)
+        while procfs.read_stat(orphan) is not None:
+            await trio.sleep(0.01)
+        children._in_flight.remove(began)
+        assert children.orphans_reaped == 1
+
+
+@pytest.mark.parametrize(
+    "started, session, expected",
+    [
+        (99, 7, True),  # was there before the spawn began
+        (100, 7, False),  # just born, still in our session
+        (100, 500, False),  # just born, has opened its own session
+        (100, 400, True),  # a member of some unit's session
+        (99, 500, True),
+    ],
+)
+def test_what_can_be_a_newborn(started: int, session: int, expected: bool) -> None:
+    stat = ProcessStat(500, "x", "Z", 1, 500, session, 1, started)
+    assert certainly_not_newborn(stat, our_session=7, spawn_began_ticks=100) is expected
+
+
+@pytest.mark.parametrize("name", ["plain", "with blank", "a) S 1 (b", "))((", ""])
+def test_any_process_name_is_read_right(name: str) -> None:
+    fields = "S 1 2 3 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 7 0 4242 0 0"
+    stat = procfs.parse_stat(f"500 ({name}) {fields}\n".encode())
+    assert stat == ProcessStat(500, name, "S", 1, 2, 3, 7, 4242)
+
+
+def test_a_process_whose_first_thread_ended_is_alive() -> None:
+    assert ProcessStat(500, "x", "Z", 1, 500, 500, 3, 1).alive
+    assert not ProcessStat(500, "x", "Z", 1, 500, 500, 1, 1).alive
