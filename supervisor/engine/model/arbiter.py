@@ -45,9 +45,7 @@ class Verdict:
 GO_ON = Verdict(end_supervisor=False, reason="")
 
 
-def tick(
-    arbiter: Arbiter, situation: Situation, settings: ArbiterSettings, now: float
-) -> tuple[Arbiter, Verdict]:
+def tick(arbiter: Arbiter, situation: Situation, settings: ArbiterSettings, now: float) -> tuple[Arbiter, Verdict]:
     """One tick of the arbiter; the reason says what was counted."""
     late = arbiter.last_tick is not None and now - arbiter.last_tick > 2 * settings.interval_sec
     changed = situation.generation != arbiter.generation

@@ -22,17 +22,15 @@ from supervisor.engine.model.operation import (
 )
 from supervisor.wire import EngineRestartMsg, ErrorCode, StartCmdMsg, Step, StopMsg
 
-PREPARED_STEPS = frozenset(
-    {Step.PREPARED, Step.STARTING, Step.LOADING, Step.DONE, Step.FAILED, Step.ABORTED}
-)
+PREPARED_STEPS = frozenset({Step.PREPARED, Step.STARTING, Step.LOADING, Step.DONE, Step.FAILED, Step.ABORTED})
 SPAWNED_STEPS = frozenset({Step.LOADING, Step.DONE, Step.FAILED, Step.ABORTED})
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The caller waits until one of `until` is reached in operation `serial`, within the answer time."""
+    """The caller waits until one of `until` is reached in `epoch`, within the answer time."""
 
-    serial: int
+    epoch: int
     until: frozenset[Step]
     will_exit: bool | None = None
 
@@ -69,7 +67,7 @@ def start_placement(state: Operation, message: StartCmdMsg, settings: OperationS
         reason="start command",
     )
     if _is_repeated_start(state, command):
-        return state, (), Accepted(state.serial, SPAWNED_STEPS)
+        return state, (), Accepted(state.epoch, SPAWNED_STEPS)
     return _prepare(state, command, settings, now, then_start=True)
 
 
@@ -82,14 +80,18 @@ def start(state: Operation, message: EngineRestartMsg, settings: OperationSettin
     if not _is_same_run(state, message):
         if message.epoch is not None and message.epoch < state.epoch:
             return state, (), _stale_epoch(state, message.epoch)
-        return state, (), Refused(
-            ErrorCode.NOT_PREPARED, f"not prepared in run {message.run_id}, epoch {message.epoch}: prepare first"
+        return (
+            state,
+            (),
+            Refused(
+                ErrorCode.NOT_PREPARED, f"not prepared in run {message.run_id}, epoch {message.epoch}: prepare first"
+            ),
         )
     if state.step is Step.PREPARED and not state.aborting:
         started, actions = begin_start(state, message.start or state.placement, now)
-        return started, actions, Accepted(started.serial, SPAWNED_STEPS)
+        return started, actions, Accepted(started.epoch, SPAWNED_STEPS)
     if state.step in (Step.STARTING, Step.LOADING, Step.DONE):
-        return state, (), Accepted(state.serial, SPAWNED_STEPS)
+        return state, (), Accepted(state.epoch, SPAWNED_STEPS)
     if state.step is Step.FAILED:
         return state, (), Refused(ErrorCode.FAILED, state.error or "the relaunch failed here")
     return state, (), Refused(ErrorCode.NOT_PREPARED, f"still {state.step}: repeat prepare until it is answered")
@@ -107,7 +109,7 @@ def abort(state: Operation, message: EngineRestartMsg, now: float) -> Result:
         aborted_runs=state.aborted_runs | ({message.run_id} if message.run_id is not None else set()),
     )
     if not _concerns_us(state, message.run_id):
-        return remembered, (), Accepted(state.serial, frozenset(Step), will_exit=False)
+        return remembered, (), Accepted(state.epoch, frozenset(Step), will_exit=False)
     aborted = replace(remembered, freeze=None)
     if state.step in (Step.STOPPING, Step.CLEANING):
         # The stop is finished first; a half-stopped tree is a state without a name.
@@ -116,7 +118,7 @@ def abort(state: Operation, message: EngineRestartMsg, now: float) -> Result:
         aborted = replace(aborted, step=Step.ABORTED, since=now, error="aborted while prepared")
     will_exit = state.dead or state.step in OUT_OF_SERVICE_STEPS or state.step is Step.FAILED
     note = Report("warning", f"abort of run {message.run_id or '(unnamed)'} while {state.step}: unfrozen")
-    return aborted, (note,), Accepted(aborted.serial, frozenset(Step), will_exit=will_exit)
+    return aborted, (note,), Accepted(aborted.epoch, frozenset(Step), will_exit=will_exit)
 
 
 def stop(state: Operation, message: StopMsg, settings: OperationSettings, now: float) -> Result:
@@ -125,10 +127,14 @@ def stop(state: Operation, message: StopMsg, settings: OperationSettings, now: f
         return state, (), _wrong_boot(state)
     unfenced = message.boot_id is None and message.epoch is None and message.term == 0
     if unfenced and now - state.booted_at < settings.unfenced_stop_guard_sec:
-        return state, (), Refused(
-            ErrorCode.WRONG_BOOT,
-            f"a stop without boot_id is refused in the first {settings.unfenced_stop_guard_sec:g} s of a boot: "
-            "it may be a repeat that was meant for the container before",
+        return (
+            state,
+            (),
+            Refused(
+                ErrorCode.WRONG_BOOT,
+                f"a stop without boot_id is refused in the first {settings.unfenced_stop_guard_sec:g} s of a boot: "
+                "it may be a repeat that was meant for the container before",
+            ),
         )
     if message.term < state.term:
         return state, (), _stale_term(state, message.term)
@@ -137,15 +143,13 @@ def stop(state: Operation, message: StopMsg, settings: OperationSettings, now: f
     if message.instance_id is not None and state.instance_id not in (0, message.instance_id):
         return state, (), _wrong_instance(state, message.instance_id)
     if state.leaving is not None:
-        return state, (), Accepted(state.serial, frozenset(Step), will_exit=True)
+        return state, (), Accepted(state.epoch, frozenset(Step), will_exit=True)
     reason = f"stop command: {message.reason or 'no reason given'}"
     left = replace(state, term=max(state.term, message.term), leaving=reason)
-    return left, (EndSupervisor(reason),), Accepted(left.serial, frozenset(Step), will_exit=True)
+    return left, (EndSupervisor(reason),), Accepted(left.epoch, frozenset(Step), will_exit=True)
 
 
-def begin_start(
-    state: Operation, placement: StartCmdMsg | None, now: float
-) -> tuple[Operation, tuple[Action, ...]]:
+def begin_start(state: Operation, placement: StartCmdMsg | None, now: float) -> tuple[Operation, tuple[Action, ...]]:
     """PREPARED -> STARTING; also used by `progress.py` when no barrier is waited for."""
     assert placement is not None, "prepared without a placement"
     relaunch = state.relaunch_count + 1 if state.ever_started else None
@@ -177,15 +181,13 @@ def _prepare(
     state = replace(state, term=max(state.term, message.term))
     until = SPAWNED_STEPS if then_start else PREPARED_STEPS
     if _is_same_run(state, message):
-        return state, (), Accepted(state.serial, until)
+        return state, (), Accepted(state.epoch, until)
     refused = _refuse_operation(state, message, settings)
     if refused is not None:
         return state, (), refused
     placement = message.start or state.placement
     if placement is None:
-        return state, (), Refused(
-            ErrorCode.NOT_STARTED, "no engine was ever started here and no placement was given"
-        )
+        return state, (), Refused(ErrorCode.NOT_STARTED, "no engine was ever started here and no placement was given")
     epoch = message.epoch if message.epoch is not None else state.epoch + 1
     accepted = replace(
         state,
@@ -203,12 +205,10 @@ def _prepare(
         freeze=freeze.begin(settings.freeze, message.run_id, now),
     )
     reason = message.reason or f"run {message.run_id or '(unnamed)'}"
-    return accepted, (PrepareEngines(accepted.serial, placement, reason),), Accepted(accepted.serial, until)
+    return accepted, (PrepareEngines(accepted.serial, placement, reason),), Accepted(accepted.epoch, until)
 
 
-def _refuse_operation(
-    state: Operation, message: EngineRestartMsg, settings: OperationSettings
-) -> Refused | None:
+def _refuse_operation(state: Operation, message: EngineRestartMsg, settings: OperationSettings) -> Refused | None:
     given = message.start
     if given is not None and given.epoch is not None and given.epoch != message.epoch:
         return Refused(

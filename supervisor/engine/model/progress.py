@@ -172,9 +172,7 @@ def _clean(state: Operation, now: float) -> Outcome:
 
 def _fail(state: Operation, reason: str, now: float) -> Outcome:
     """Unfrozen at once: the container fallback is never delayed by a relaunch that cannot work."""
-    failed = replace(
-        _to(state, Step.FAILED, now), freeze=None, error=reason, start_when_prepared=False, aborting=False
-    )
+    failed = replace(_to(state, Step.FAILED, now), freeze=None, error=reason, start_when_prepared=False, aborting=False)
     return failed, (Report("error", f"relaunch failed while {state.step}: {reason}; unfrozen"),)
 
 
@@ -189,9 +187,7 @@ def _engine_died(state: Operation, reason: str, now: float) -> Outcome:
     return replace(state, dead=True), (Report("error", f"engine of epoch {state.epoch} died: {reason}"),)
 
 
-def _report_accepted(
-    state: Operation, event: ReportAccepted, settings: OperationSettings, now: float
-) -> Outcome:
+def _report_accepted(state: Operation, event: ReportAccepted, settings: OperationSettings, now: float) -> Outcome:
     """Freeze only for a recovery that will be tried, for this epoch, and while the switch is on (S12, S13)."""
     if event.epoch != state.epoch or state.busy or state.leaving is not None:
         return state, ()
