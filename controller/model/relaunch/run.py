@@ -1,0 +1,172 @@
+"""The state of one relaunch run (design 4), frozen: every step of the plan returns a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from controller.model.budget import Budget
+from controller.model.instance import Instance
+from controller.model.member import InstanceKey, Member, MemberKey, Observation
+from controller.model.settings import InstanceSettings, RelaunchSettings
+
+
+class RunReason(StrEnum):
+    """Why a run was opened; the mechanism is the same for all."""
+
+    FAULT = "fault"
+    ASSEMBLE = "assemble"
+    ESCALATION = "escalation"
+    OPERATOR = "operator"
+    RELOAD = "reload"
+
+
+class RunStep(StrEnum):
+    OPEN = "open"
+    PROBE = "probe"
+    PREPARE = "prepare"
+    BACKOFF = "backoff"
+    START = "start"
+    AWAIT = "await"
+    PHASE2 = "phase2"
+    CLEANUP = "cleanup"
+    """Of an aborted run: abort goes out to whoever may be frozen (S07)."""
+    CLOSED = "closed"
+
+
+class Outcome(StrEnum):
+    """wire.RunView.outcome, and SUSPENDED, which a view shows as still running."""
+
+    DONE = "done"
+    PHASE2 = "phase2"
+    ABORTED = "aborted"
+    OBSOLETE = "obsolete"
+    RECOVERED_ITSELF = "recovered_itself"
+    HELD = "held"
+    SUSPENDED = "suspended"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    reason: RunReason
+    text: str
+    """In words, naming the pod and the endpoint."""
+    endpoint_abnormal: bool = False
+    """A probe failed, no process died: if all are NORMAL when asked, nothing is touched."""
+    reporter: MemberKey | None = None
+    """It was told that a recovery follows, and so froze itself."""
+
+
+class Stage(StrEnum):
+    """How far one member has come in the current epoch of the run."""
+
+    NONE = "none"
+    PROBED = "probed"
+    PREPARED = "prepared"
+    STARTED = "started"
+    """`start` (or `restart`) was accepted in this epoch."""
+
+
+class Farewell(StrEnum):
+    """What phase 2 or the clean-up wants of a member."""
+
+    NONE = "none"
+    ABORT = "abort"
+    STOP = "stop"
+    KEPT = "kept"
+    """It accepted `start` and keeps its freeze until the first new boot of another (S05)."""
+    ACKNOWLEDGED = "acknowledged"
+    FAILED = "failed"
+    """Named in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One member's row in the run's table."""
+
+    member: Member
+    """As it was when the run opened; its boot_id is the one every answer is compared with."""
+    stage: Stage = Stage.NONE
+    outstanding: int | None = None
+    """Number of the request that is being answered."""
+    sent_at: float = 0.0
+    due: float | None = None
+    """When the next request is to be sent: first try, retry or poll."""
+    tries: int = 0
+    """Unanswered requests in a row in this step."""
+    polls: int = 0
+    timed_out: bool = False
+    """A request of this step may have been carried out without our knowing."""
+    may_be_frozen: bool = False
+    stage_since: float = 0.0
+    seen: Observation | None = None
+    """The newest of heartbeat and status since the run opened."""
+    heartbeat: Observation | None = None
+    died: str | None = None
+    """An engine of it is dead again in this epoch: in words."""
+    new_boot: bool = False
+    farewell: Farewell = Farewell.NONE
+
+    @property
+    def key(self) -> MemberKey:
+        return self.member.key
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One line of the run's history; times are monotonic."""
+
+    step: RunStep
+    started_at: float
+    ended_at: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What the journal keeps of a run: enough to resume it, nothing that is derived."""
+
+    run_id: str
+    instance: InstanceKey
+    instance_id: int
+    term: int
+    epoch: int
+    base_epoch: int
+    step: RunStep
+    cause: Cause
+    boots: Mapping[str, str | None]
+    """boot_id by MemberKey.node."""
+    started: tuple[str, ...]
+    """MemberKey.node of those that accepted start."""
+    remaining_sec: float
+    """Until the step's deadline, when this was written."""
+    outcome: Outcome | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    id: str
+    instance: Instance
+    """As it was when the run opened: placement and members."""
+    cause: Cause
+    term: int
+    epoch: int
+    base_epoch: int
+    budget: Budget
+    settings: RelaunchSettings
+    instance_settings: InstanceSettings
+    members: Mapping[MemberKey, Progress]
+    step: RunStep = RunStep.OPEN
+    step_deadline: float = 0.0
+    backoff_sec: float = 0.0
+    prepare_sent: bool = False
+    rereads: int = 0
+    next_number: int = 1
+    history: tuple[StepRecord, ...] = ()
+    outcome: Outcome | None = None
+    message: str = ""
+    phase2: bool = False
+    """Phase 2 was entered, which every later step keeps."""
+    opened_at: float = 0.0

@@ -1,0 +1,60 @@
+"""The numbers by which the decisions are made; `controller.settings` fills them from podvisor.toml.
+
+Ranges and relations are checked there, where a mistake can be named by file and line. Durations are seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Phase2Scope(StrEnum):
+    """Whose containers restart when a start could not be dispatched to everybody."""
+
+    ALL = "all"
+    UNDISPATCHED = "undispatched"
+    """The seed's letter in every case (S05)."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSettings:
+    heartbeat_interval_sec: float = 3.0
+    """What the supervisors do; fresh means at most three of them old (C6)."""
+    heartbeat_timeout_active_sec: float = 10.0
+    heartbeat_timeout_inactive_sec: float = 300.0
+
+    @property
+    def fresh_sec(self) -> float:
+        return 3 * self.heartbeat_interval_sec
+
+
+@dataclass(frozen=True, slots=True)
+class RelaunchSettings:
+    """The first group carries the seed's names and can be set; the second is fixed by design 4."""
+
+    enable_engine_relaunch: bool = True
+    engine_relaunch_complete_timeout_sec: float = 600.0
+    engine_relaunch_poll_interval_sec: float = 5.0
+    engine_relaunch_dispatch_retries: int = 3
+    engine_relaunch_nm_unreachable_threshold: int = 3
+    engine_relaunch_prepare_timeout_sec: float = 120.0
+    engine_relaunch_max_attempts: int = 3
+    engine_relaunch_stable_sec: float = 600.0
+    engine_relaunch_backoff_sec: float = 30.0
+    engine_relaunch_backoff_max_sec: float = 600.0
+    engine_relaunch_phase2_scope: Phase2Scope = Phase2Scope.ALL
+
+    status_timeout_sec: float = 2.0
+    """Connecting included, which the client bounds by 1 s."""
+    prepare_answer_timeout_sec: float = 12.0
+    """A supervisor answers after 10 s at the latest, prepared or not."""
+    start_answer_timeout_sec: float = 10.0
+    farewell_timeout_sec: float = 3.0
+    """Of one abort or stop, and of the whole clean-up of an aborted run."""
+    retry_gap_sec: float = 1.0
+    start_hard_cap_sec: float = 3600.0
+    """The engines' TimeoutStartSec: AWAIT ends here, progress or not."""
+    phase2_timeout_sec: float = 300.0
+    max_rereads: int = 3
+    """How often one run takes a higher epoch because somebody answered `stale_epoch`."""
