@@ -118,9 +118,7 @@ class NamespaceContainer:
 class NamespacePod:
     """A network namespace with an address, and a volume. `Pod` says what it does."""
 
-    def __init__(
-        self, machine: Machine, name: str, address: str, directory: Path, needed: Sequence[Path]
-    ) -> None:
+    def __init__(self, machine: Machine, name: str, address: str, directory: Path, needed: Sequence[Path]) -> None:
         self.name = name
         self.address = address
         self.volume = directory / "volume"
@@ -166,9 +164,7 @@ class NamespacePod:
                 stack.callback(container.close)
                 if await started.receive_some(1) == b"":
                     code = exit_code_of(await process.wait())
-                    raise ContainerStartError(
-                        f"cannot start a container in {self.name} (exit {code}): {_tail(log)}"
-                    )
+                    raise ContainerStartError(f"cannot start a container in {self.name} (exit {code}): {_tail(log)}")
             yield container
 
 

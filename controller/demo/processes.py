@@ -106,9 +106,7 @@ class ProcessPod:
 class ProcessNetwork:
     """Made by `open_process_network`. `Network` says what it does."""
 
-    isolation = (
-        "pods are plain processes of this machine on loopback addresses: one file system, no links to cut"
-    )
+    isolation = "pods are plain processes of this machine on loopback addresses: one file system, no links to cut"
     can_cut = False
 
     def __init__(self, prefix: str, directory: Path) -> None:

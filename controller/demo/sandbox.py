@@ -40,9 +40,7 @@ def can_use_namespaces() -> str | None:
 
 
 @asynccontextmanager
-async def open_network(
-    pods: int, directory: Path, *, namespaces: bool | None = None
-) -> AsyncIterator[Network]:
+async def open_network(pods: int, directory: Path, *, namespaces: bool | None = None) -> AsyncIterator[Network]:
     """A hub and `pods` pods named pod0, pod1…, with volumes and logs under `directory`.
 
     `namespaces` None takes them where they can be had and plain processes elsewhere; `Network.isolation`

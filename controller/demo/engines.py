@@ -1,0 +1,133 @@
+"""The real programs that the demo and the engine tests run: where they are, or why they are not there.
+
+`make engines` (install_engines.py) puts links to them into one directory, so that unit files can name
+them plainly and PATH finds them.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from controller.demo.tiny_model import Shape
+
+MODEL_TIMEOUT_SEC = 300.0
+LLAMA_SERVER = "llama-server"
+GGML_RPC_SERVER = "ggml-rpc-server"
+MOONCAKE_MASTER = "mooncake_master"
+MOONCAKE_CLIENT = "mooncake_client"
+REDIS_SERVER = "redis-server"
+NODE_EXPORTER = "prometheus-node-exporter"
+REDIS_EXPORTER = "prometheus-redis-exporter"
+PROGRAMS = (
+    LLAMA_SERVER,
+    GGML_RPC_SERVER,
+    MOONCAKE_MASTER,
+    MOONCAKE_CLIENT,
+    REDIS_SERVER,
+    NODE_EXPORTER,
+    REDIS_EXPORTER,
+)
+
+
+class EngineMissing(RuntimeError):
+    """A program that is needed is not on this machine."""
+
+
+@dataclass(frozen=True)
+class Engines:
+    """Paths of the programs; None where `missing`, keyed by program name, has the reason."""
+
+    directory: Path
+    llama_server: Path | None
+    ggml_rpc_server: Path | None
+    mooncake_master: Path | None
+    mooncake_client: Path | None
+    redis_server: Path | None
+    node_exporter: Path | None
+    redis_exporter: Path | None
+    missing: Mapping[str, str]
+
+    @property
+    def search_path(self) -> str:
+        """The directory to put in front of a unit's PATH."""
+        return str(self.directory / "bin")
+
+    @property
+    def models(self) -> Path:
+        return self.directory / "models"
+
+
+def engines_directory() -> Path:
+    """PODVISOR_ENGINES, else .engines in a checkout, else the user's cache."""
+    named = os.environ.get("PODVISOR_ENGINES")
+    if named:
+        return Path(named).absolute()
+    project = Path(__file__).parents[2]
+    if (project / "pyproject.toml").is_file():
+        return project / ".engines"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "podvisor" / "engines"
+
+
+def find_engines(directory: Path | None = None) -> Engines:
+    """Looks only; installs nothing."""
+    where = directory or engines_directory()
+    found = {program: _find(program, where / "bin") for program in PROGRAMS}
+    noted = _notes(where)
+    missing = {
+        program: noted.get(program, f"{program} is neither in {where / 'bin'} nor on PATH; `make engines` installs it")
+        for program, path in found.items()
+        if path is None
+    }
+    return Engines(
+        directory=where,
+        llama_server=found[LLAMA_SERVER],
+        ggml_rpc_server=found[GGML_RPC_SERVER],
+        mooncake_master=found[MOONCAKE_MASTER],
+        mooncake_client=found[MOONCAKE_CLIENT],
+        redis_server=found[REDIS_SERVER],
+        node_exporter=found[NODE_EXPORTER],
+        redis_exporter=found[REDIS_EXPORTER],
+        missing=missing,
+    )
+
+
+async def tiny_model(engines: Engines, shape: Shape) -> Path:
+    """A random llama of that shape in GGUF, made once per shape. Raises EngineMissing.
+
+    Made by the engines' own Python, because gguf and numpy have no business in podvisor's. A cancelled or
+    failed run leaves no half-written model under the final name.
+    """
+    model = engines.models / shape.file_name
+    if model.exists():
+        return model
+    python = engines.directory / "venv" / "bin" / "python"
+    if not python.exists():
+        raise EngineMissing(f"cannot make {model.name}: no {python}; `make engines` installs it")
+    engines.models.mkdir(parents=True, exist_ok=True)
+    script = Path(__file__).with_name("tiny_model.py")
+    with trio.fail_after(MODEL_TIMEOUT_SEC):
+        done = await trio.run_process(
+            [str(python), "-I", str(script), str(model), *shape.arguments], check=False, capture_stderr=True
+        )
+    if done.returncode != 0:
+        raise EngineMissing(f"cannot make {model.name}: {done.stderr.decode(errors='replace').strip()}")
+    return model
+
+
+def _find(program: str, directory: Path) -> Path | None:
+    found = shutil.which(program, path=f"{directory}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+    return Path(found) if found else None
+
+
+def _notes(directory: Path) -> dict[str, str]:
+    """Why the installer could not bring some of them, in its own words."""
+    try:
+        written = json.loads((directory / "missing.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return {str(program): str(reason) for program, reason in written.items()}
