@@ -147,8 +147,8 @@ class Ranktable(msgspec.Struct, frozen=True, kw_only=True):
     server_list: tuple[RanktableServer, ...] = ()
 
 
-class _Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a supervisor is: fields that register and reregister share."""
+class SupervisorIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a supervisor is: the fields that register and reregister share."""
 
     job_name: str
     model_name: str
@@ -178,13 +178,13 @@ class _Identity(msgspec.Struct, frozen=True, kw_only=True):
     term: int = 0
 
 
-class RegisterMsg(_Identity, frozen=True, kw_only=True):
+class RegisterMsg(SupervisorIdentity, frozen=True, kw_only=True):
     business_port: tuple[str, ...]
     mgmt_port: tuple[str, ...]
     ranktable: Ranktable | None = None
 
 
-class ReregisterMsg(_Identity, frozen=True, kw_only=True):
+class ReregisterMsg(SupervisorIdentity, frozen=True, kw_only=True):
     """When the controller forgot a supervisor whose engines of an epoch still run; never after a new boot."""
 
     instance_id: int
@@ -520,6 +520,18 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[RunStepView, ...]
     supervisors: tuple[str, ...]
     message: str = ""
+
+
+class RelaunchRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`POST /v1/instances/ID/relaunch`."""
+
+    reason: str = "operator"
+
+
+class RunStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """202 of the same; Location names the run."""
+
+    run_id: str
 
 
 class RelaunchesView(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,121 @@
+"""Requests to the controller. Every outcome is a value or one of three errors; no policy lives here.
+
+Importing this module imports httpx, which costs tens of milliseconds: it belongs to the part of the start that
+comes after the first units (trio-notes §6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import httpx
+import msgspec
+import trio
+
+from supervisor import wire
+
+CONNECT_SEC = 2.0
+ANSWER_SEC = 5.0
+KEEP_ALIVE_SEC = 10.0
+"""Below the controller's own keep-alive, so that the idle connection is never closed under a request."""
+
+Answer = TypeVar("Answer", bound=msgspec.Struct)
+
+
+class ControllerUnreachable(Exception):
+    """No answer, or none that could be read."""
+
+
+class ControllerForgot(Exception):
+    """503: this controller does not know us; register again."""
+
+
+class ControllerRefused(Exception):
+    """A definite no, with the code and the reason."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+
+
+class ControllerClient:
+    """One connection pool to one controller. Close it with `aclose`."""
+
+    def __init__(
+        self, url: str, token: Callable[[], str | None], transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._token = token
+        self._transport = transport
+        self._client = self._open()
+
+    def _open(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            base_url=self.url,
+            transport=self._transport,
+            timeout=httpx.Timeout(ANSWER_SEC, connect=CONNECT_SEC),
+            limits=httpx.Limits(max_connections=4, keepalive_expiry=KEEP_ALIVE_SEC),
+            verify=False,
+            trust_env=False,
+        )
+
+    async def register(self, message: wire.RegisterMsg) -> wire.RegisterAnswer:
+        return await self._post("/controller/register", message, wire.RegisterAnswer)
+
+    async def reregister(self, message: wire.ReregisterMsg) -> wire.RegisterAnswer:
+        return await self._post("/controller/reregister", message, wire.RegisterAnswer)
+
+    async def heartbeat(self, message: wire.HeartbeatMsg) -> wire.HeartbeatAnswer:
+        return await self._post("/controller/heartbeat", message, wire.HeartbeatAnswer)
+
+    async def report(self, message: wire.SoftwareFaultMsg) -> wire.FaultAnswer:
+        return await self._post("/controller/report_software_fault", message, wire.FaultAnswer)
+
+    async def relaunch(self, instance_id: int) -> None:
+        """Ask for a gang relaunch of `instance_id`."""
+        await self._post(f"/v1/instances/{instance_id}/relaunch", wire.RelaunchRequest(), wire.RunStarted)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def _post(self, path: str, message: msgspec.Struct, answer: type[Answer]) -> Answer:
+        """Cancelled: the request may or may not have had its effect; every message here may be sent again."""
+        response = await self._exchange(path, wire.encode(message))
+        if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            raise ControllerForgot(f"{self.url} does not know this supervisor")
+        if response.is_success:
+            return self._decoded(response, answer)
+        raise _refusal(response)
+
+    async def _exchange(self, path: str, body: bytes) -> httpx.Response:
+        token = self._token()
+        headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
+        try:
+            # httpx has no total time-out: a dripping body would go on for ever.
+            with trio.fail_after(CONNECT_SEC + ANSWER_SEC):
+                return await self._client.post(path, content=body, headers=headers)
+        except httpx.PoolTimeout as error:
+            # A cancelled request can lose its slot in the pool for good (httpcore#1093).
+            await self._renew()
+            raise ControllerUnreachable(f"{self.url}: no free connection") from error
+        except (httpx.HTTPError, trio.TooSlowError) as error:
+            raise ControllerUnreachable(f"{self.url}: {str(error) or type(error).__name__}") from error
+
+    async def _renew(self) -> None:
+        old, self._client = self._client, self._open()
+        await old.aclose()
+
+    def _decoded(self, response: httpx.Response, answer: type[Answer]) -> Answer:
+        try:
+            return wire.decode(answer, response.content)
+        except wire.WireError as error:
+            raise ControllerUnreachable(f"{self.url} answered something unreadable: {error}") from error
+
+
+def _refusal(response: httpx.Response) -> Exception:
+    try:
+        body = wire.decode(wire.ErrorBody, response.content)
+    except wire.WireError:
+        return ControllerRefused("unknown", f"HTTP {response.status_code}: {response.text[:200]}")
+    return ControllerRefused(body.error, body.message)

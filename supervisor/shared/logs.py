@@ -1,0 +1,61 @@
+"""Log lines of the controller: one JSON object a line, or text for people; always to standard error.
+
+Callers log through the standard library with `extra={…}`; the fields of `extra` become fields of the line.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TextIO
+
+from pythonjsonlogger.json import JsonFormatter
+
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+def configure(level: str, form: str, stream: TextIO = sys.stderr) -> None:
+    """Send all log records of this process to `stream`; `form` is `json` or `text`."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_json() if form == "json" else _Text())
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    # One line for each request of ours to a supervisor would drown everything else.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+def _json() -> logging.Formatter:
+    return _Json(
+        "%(levelname)s %(name)s %(message)s",
+        rename_fields={"levelname": "level", "name": "logger"},
+    )
+
+
+def _moment(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    return moment.replace("+00:00", "Z")
+
+
+class _Json(JsonFormatter):
+    def add_fields(
+        self,
+        log_data: dict[str, object],
+        record: logging.LogRecord,
+        message_dict: dict[str, object],
+    ) -> None:
+        log_data["time"] = _moment(record)
+        super().add_fields(log_data, record, message_dict)
+        for name in [name for name, value in log_data.items() if value is None]:
+            del log_data[name]
+
+
+class _Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = " ".join(
+            f"{name}={value}" for name, value in record.__dict__.items() if name not in _STANDARD and value is not None
+        )
+        line = f"{_moment(record)} {record.levelname.lower():7} {record.getMessage()}"
+        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return (f"{line}  {fields}" if fields else line) + trace
