@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from supervisor.engine.model import freeze
 from supervisor.engine.model.operation import (
     OUT_OF_SERVICE_STEPS,
-    Action,
     EndSupervisor,
     Operation,
     OperationSettings,
@@ -20,7 +19,8 @@ from supervisor.engine.model.operation import (
     Report,
     StartEngines,
 )
-from supervisor.wire import EngineRestartMsg, ErrorCode, StartCmdMsg, Step, StopMsg
+from supervisor.engine.model.operation import Action as OperationAction
+from supervisor.wire import Action, EngineRestartMsg, ErrorCode, StartCmdMsg, Step, StopMsg
 
 PREPARED_STEPS = frozenset({Step.PREPARED, Step.STARTING, Step.LOADING, Step.DONE, Step.FAILED, Step.ABORTED})
 SPAWNED_STEPS = frozenset({Step.LOADING, Step.DONE, Step.FAILED, Step.ABORTED})
@@ -42,7 +42,27 @@ class Refused:
 
 
 Decision = Accepted | Refused
-Result = tuple[Operation, tuple[Action, ...], Decision]
+Result = tuple[Operation, tuple[OperationAction, ...], Decision]
+Command = EngineRestartMsg | StartCmdMsg | StopMsg
+
+
+def decide(state: Operation, command: Command, settings: OperationSettings, now: float) -> Result:
+    """The state after `command`, what is to be done, and what its sender is told."""
+    match command:
+        case StartCmdMsg():
+            return start_placement(state, command, settings, now)
+        case StopMsg():
+            return stop(state, command, settings, now)
+        case EngineRestartMsg(action=Action.PREPARE):
+            return prepare(state, command, settings, now)
+        case EngineRestartMsg(action=Action.START):
+            return start(state, command, now)
+        case EngineRestartMsg(action=Action.RESTART):
+            return restart(state, command, settings, now)
+        case EngineRestartMsg(action=Action.ABORT):
+            return abort(state, command, now)
+        case _:
+            raise AssertionError(f"no such action: {command.action}")
 
 
 def prepare(state: Operation, message: EngineRestartMsg, settings: OperationSettings, now: float) -> Result:
@@ -58,7 +78,7 @@ def restart(state: Operation, message: EngineRestartMsg, settings: OperationSett
 def start_placement(state: Operation, message: StartCmdMsg, settings: OperationSettings, now: float) -> Result:
     """`POST /node-manager/start`: the reference system's start, idempotent per (instance, epoch)."""
     command = EngineRestartMsg(
-        action="restart",  # type: ignore[arg-type]
+        action=Action.RESTART,
         instance_id=message.instance_id,
         epoch=message.epoch if message.epoch is not None else _epoch_of_start(state, message),
         term=message.term,
@@ -71,7 +91,7 @@ def start_placement(state: Operation, message: StartCmdMsg, settings: OperationS
     return _prepare(state, command, settings, now, then_start=True)
 
 
-def start(state: Operation, message: EngineRestartMsg, settings: OperationSettings, now: float) -> Result:
+def start(state: Operation, message: EngineRestartMsg, now: float) -> Result:
     """The second phase: only what was prepared in this very run and epoch may start (C2)."""
     refused = _fence(state, message.term, message.boot_id, message.run_id)
     if refused is not None:
@@ -149,7 +169,9 @@ def stop(state: Operation, message: StopMsg, settings: OperationSettings, now: f
     return left, (EndSupervisor(reason),), Accepted(left.epoch, frozenset(Step), will_exit=True)
 
 
-def begin_start(state: Operation, placement: StartCmdMsg | None, now: float) -> tuple[Operation, tuple[Action, ...]]:
+def begin_start(
+    state: Operation, placement: StartCmdMsg | None, now: float
+) -> tuple[Operation, tuple[OperationAction, ...]]:
     """PREPARED -> STARTING; also used by `progress.py` when no barrier is waited for."""
     assert placement is not None, "prepared without a placement"
     relaunch = state.relaunch_count + 1 if state.ever_started else None

@@ -41,7 +41,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Broke:
-    """The operation's effects ended without reaching their goal, cancellation and our own errors included."""
+    """The operation's effects are over; news only where their goal was not reached (no effect runs while PREPARED)."""
 
     serial: int
     reason: str
@@ -90,6 +90,13 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The controller knows these engines no more (deleted instance): as if nothing had been started here."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Leaving:
     reason: str
 
@@ -111,6 +118,7 @@ Event = (
     | StartedLocally
     | Held
     | Released
+    | Abandoned
     | Leaving
     | Tick
 )
@@ -137,6 +145,8 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             return replace(state, held_by=by, dead=False, freeze=None), ()
         case Released():
             return replace(state, held_by=None), ()
+        case Abandoned(reason):
+            return _abandoned(state, reason, now)
         case Leaving(reason):
             return replace(state, leaving=state.leaving or reason), ()
         case Tick():
@@ -154,7 +164,7 @@ def _effect(state: Operation, event: Stopped | Clean | Spawned | Loaded | Broke,
         case Loaded(), Step.STARTING | Step.LOADING:
             done = replace(_to(state, Step.DONE, now), freeze=None, dead=False, error=None)
             return done, (Report("info", f"engine ready in epoch {state.epoch}"),)
-        case Broke(_, reason), Step.STOPPING | Step.CLEANING | Step.PREPARED | Step.STARTING | Step.LOADING:
+        case Broke(_, reason), Step.STOPPING | Step.CLEANING | Step.STARTING | Step.LOADING:
             return _fail(state, reason, now)
         case _:
             return state, ()
@@ -216,6 +226,24 @@ def _started_locally(state: Operation, placement: StartCmdMsg, epoch: int, now: 
         error=None,
         relaunch_count=relaunches,
     )
+
+
+def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
+    """The serial moves on, so that nothing in flight for the old engines counts."""
+    fresh = replace(
+        _to(state, Step.IDLE, now),
+        serial=state.serial + 1,
+        placement=None,
+        previous_placement=None,
+        run_id=None,
+        ever_started=False,
+        dead=False,
+        error=None,
+        start_when_prepared=False,
+        aborting=False,
+        freeze=None,
+    )
+    return fresh, (Report("warning", f"engines of epoch {state.epoch} abandoned: {reason}"),)
 
 
 def _tick(state: Operation, now: float) -> Outcome:
