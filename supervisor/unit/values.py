@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
+S = TypeVar("S")
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
@@ -140,10 +141,14 @@ def one_of(*names: str) -> Converter[str]:
     return Converter("one of " + ", ".join(shown(name) for name in names), read, {"enum": list(names)})
 
 
+def mapped(converter: Converter[S], into: Callable[[S], T]) -> Converter[T]:
+    """The same in the file, something else in the program. `into` may raise Mismatch."""
+    return Converter(converter.expected, lambda found: into(converter.read(found)), converter.schema)
+
+
 def member_of(enumeration: type[E]) -> Converter[E]:
     """One of a few words that the model has a type for."""
-    names = one_of(*enumeration)
-    return Converter(names.expected, lambda found: enumeration(names.read(found)), names.schema)
+    return mapped(one_of(*enumeration), enumeration)
 
 
 def list_of(item: Converter[T], expected: str) -> Converter[tuple[T, ...]]:
@@ -167,10 +172,10 @@ def table_of(item: Converter[T], expected: str) -> Converter[tuple[tuple[str, T]
     return Converter(expected, read, {"type": "object", "additionalProperties": item.schema})
 
 
-def either(first: Converter[T], second: Converter[T]) -> Converter[T]:
+def either(first: Converter[S], second: Converter[T]) -> Converter[S | T]:
     """What suits the first, else what suits the second."""
 
-    def read(found: object) -> T:
+    def read(found: object) -> S | T:
         try:
             return first.read(found)
         except Mismatch:

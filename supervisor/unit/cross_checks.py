@@ -1,0 +1,107 @@
+"""What the keys of one unit have to do with each other. Every rule yields (key path, message)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from supervisor.unit.model import (
+    Engine,
+    Launcher,
+    LivenessAction,
+    LogLineCheck,
+    RestartPolicy,
+    Service,
+    ServiceType,
+    Unit,
+)
+from supervisor.unit.owned_flags import trespasses
+from supervisor.unit.toml_lines import KeyPath
+
+Complaint = tuple[KeyPath, str]
+
+PROBE_SECTIONS = ("Startup", "Readiness", "Liveness")
+_CHECKS = ("Http", "Tcp", "Exec", "LogLine")
+_COMMANDS = ("ExecStart", "ExecStartPre", "ExecStartPost", "ExecStop", "ExecStopPost")
+
+
+def probe_complaints(data: Mapping[str, object]) -> Iterator[Complaint]:
+    """A probe is one check, so this is asked before there is a `Probe`."""
+    for section in PROBE_SECTIONS:
+        keys = data.get(section)
+        if not isinstance(keys, dict):
+            continue
+        checks = [name for name in _CHECKS if name in keys]
+        if len(checks) != 1:
+            found = " and ".join(checks) if checks else "none"
+            yield (section,), f"found {found}, expected exactly one of {', '.join(_CHECKS)}"
+
+
+def unit_complaints(unit: Unit, data: Mapping[str, object]) -> Iterator[Complaint]:
+    """`data` tells what was written from what is a default."""
+    written = data.get("Service")
+    keys = written if isinstance(written, dict) else {}
+    yield from _main_process(unit, keys)
+    yield from _service(unit.service, keys)
+    yield from _probes(unit, data)
+    if unit.engine is not None:
+        yield from _engine(unit.engine, data)
+
+
+def _main_process(unit: Unit, keys: Mapping[str, object]) -> Iterator[Complaint]:
+    service, engine = unit.service, unit.engine
+    if service.type is ServiceType.EXTERNAL:
+        for name in _COMMANDS:
+            if name in keys:
+                yield ("Service", name), 'a unit of Type "external" has no process of ours'
+        if not (unit.probes.startup or unit.probes.readiness or unit.probes.liveness):
+            yield ("Service", "Type"), 'a unit of Type "external" is known by its probes only: add [Readiness]'
+        return
+    if engine is not None and engine.launcher is not Launcher.EXEC:
+        if service.exec_start is not None:
+            instead = "use Engine.Command, Args and ExtraArgs"
+            yield ("Service", "ExecStart"), f"the launcher {engine.launcher} makes the command: {instead}"
+    elif service.exec_start is None:
+        yield ("Service",), 'the key ExecStart is missing: an argument array such as ["sleep", "5"]'
+
+
+def _service(service: Service, keys: Mapping[str, object]) -> Iterator[Complaint]:
+    oneshot = service.type is ServiceType.ONESHOT
+    if service.remain_after_exit and not oneshot:
+        yield ("Service", "RemainAfterExit"), 'only a unit of Type "oneshot" can stay active without a process'
+    if oneshot and service.restart.policy in (RestartPolicy.ALWAYS, RestartPolicy.ON_SUCCESS):
+        yield ("Service", "Restart"), 'a unit of Type "oneshot" that restarts after success never ends'
+    if service.restart.delay_sec > service.restart.max_delay_sec:
+        name = "RestartSec" if "RestartSec" in keys else "RestartMaxDelaySec"
+        bounds = f"{service.restart.delay_sec:g}s and {service.restart.max_delay_sec:g}s"
+        yield ("Service", name), f"RestartSec is above RestartMaxDelaySec: {bounds}"
+
+
+def _probes(unit: Unit, data: Mapping[str, object]) -> Iterator[Complaint]:
+    probes = unit.probes
+    by_section = {"Startup": probes.startup, "Readiness": probes.readiness, "Liveness": probes.liveness}
+    for section, probe in by_section.items():
+        if probe is None:
+            continue
+        if unit.service.type is ServiceType.ONESHOT:
+            yield (section,), 'a unit of Type "oneshot" has started when it has ended: it cannot be probed'
+        if not isinstance(probe.check, LogLineCheck):
+            continue
+        if section == "Liveness":
+            yield (section, "LogLine"), "a line that was logged once says nothing about now"
+        if unit.service.type is ServiceType.EXTERNAL:
+            yield (section, "LogLine"), 'a unit of Type "external" has no output of ours'
+    if probes.liveness_action is LivenessAction.REPORT and unit.engine is None:
+        yield ("Liveness", "OnFailure"), 'only an engine is reported to a controller: use "restart" or "none"'
+
+
+def _engine(engine: Engine, data: Mapping[str, object]) -> Iterator[Complaint]:
+    service, keys = data.get("Service"), data.get("Engine")
+    written = keys if isinstance(keys, dict) else {}
+    if isinstance(service, dict) and service.get("Type", "exec") not in ("exec", "notify"):
+        yield ("Service", "Type"), 'an engine is a process that stays: expected "exec"'
+    if engine.launcher is Launcher.EXEC:
+        for name in ("Command", "Args", "ExtraArgs"):
+            if name in written:
+                yield ("Engine", name), 'the launcher "exec" runs Service.ExecStart as it is'
+    for path, message in trespasses(engine):
+        yield ("Engine", *path), message

@@ -1,0 +1,118 @@
+"""Unit files -> units, with all problems of all files at once.
+
+The way of a file: `sources` finds and reads it, `instances` lays the layers over each other, `tables` reads the
+keys, `cross_checks` asks whether they go together, `graph` whether the units do. What depends on the machine
+(programs, variables) is asked by `podvisor verify` alone, in `supervisor.cli.verify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.unit.cross_checks import probe_complaints, unit_complaints
+from supervisor.unit.errors import ConfigurationError, Problem
+from supervisor.unit.graph import Graph
+from supervisor.unit.instances import assemble
+from supervisor.unit.keys import LIVENESS_ACTION, SECTIONS
+from supervisor.unit.layers import Layered
+from supervisor.unit.model import Engine, Probe, RestartWith, Service, ServiceType, Unit
+from supervisor.unit.sources import read_sources
+from supervisor.unit.structs import build
+from supervisor.unit.suggest import nearest
+from supervisor.unit.tables import Fields, TableReader
+
+ENGINE_START_TIMEOUT_SEC = 3600.0
+ENGINE_START_STALL_SEC = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedUnit:
+    """A unit, and where each of its keys was written."""
+
+    unit: Unit
+    document: Layered
+
+
+def load_units(directories: Sequence[Path]) -> tuple[Unit, ...]:
+    """All units of the directories, by name. Raise ConfigurationError with every problem there is."""
+    return tuple(loaded.unit for loaded in load(directories))
+
+
+def load(directories: Sequence[Path]) -> tuple[LoadedUnit, ...]:
+    """As `load_units`, for those who have more to say about the files."""
+    sources, problems = read_sources(directories)
+    documents, mistakes = assemble(sources)
+    problems += mistakes
+    units: list[LoadedUnit] = []
+    for name, document in documents.items():
+        unit, mistakes = parse(name, document)
+        problems += mistakes
+        if unit is not None:
+            units.append(LoadedUnit(unit, document))
+    problems += _together(units, set(documents))
+    if problems:
+        raise ConfigurationError(problems)
+    return tuple(units)
+
+
+def parse(name: str, document: Layered) -> tuple[Unit | None, list[Problem]]:
+    """One unit from its document; the unit is None when there are problems in its keys."""
+    reader = TableReader(document)
+    sections = reader.sections()
+    problems = [*reader.problems]
+    problems += [document.problem(path, message) for path, message in probe_complaints(document.data)]
+    if problems:
+        return None, problems
+    unit = _unit(name, document, sections)
+    problems += [document.problem(path, message) for path, message in unit_complaints(unit, document.data)]
+    return unit, problems
+
+
+def _unit(name: str, document: Layered, sections: dict[str, Fields]) -> Unit:
+    fields: Fields = {"name": name, "source": document.source, **sections.get("Unit", {})}
+    fields["service"] = build(Service, _service_defaults(sections) | sections.get("Service", {}))
+    if "Engine" in sections:
+        fields["engine"] = build(Engine, sections["Engine"])
+    for section in ("Startup", "Readiness", "Liveness"):
+        if section not in sections:
+            continue
+        probe = dict(sections[section])
+        if LIVENESS_ACTION in probe:
+            fields["probes.liveness_action"] = probe.pop(LIVENESS_ACTION)
+        fields[SECTIONS[section].target] = build(Probe, probe)
+    return build(Unit, fields)
+
+
+def _service_defaults(sections: dict[str, Fields]) -> Fields:
+    """What a key means when nobody wrote it depends on what kind of unit it is."""
+    if "Engine" in sections:
+        return {"start.timeout_sec": ENGINE_START_TIMEOUT_SEC, "start.stall_sec": ENGINE_START_STALL_SEC}
+    if sections.get("Service", {}).get("type") is ServiceType.ONESHOT:
+        return {"start.timeout_sec": float("inf")}
+    return {}
+
+
+def _together(units: Sequence[LoadedUnit], known: set[str]) -> Iterator[Problem]:
+    graph = Graph.of([loaded.unit for loaded in units])
+    documents = {loaded.unit.name: loaded.document for loaded in units}
+    for name, missing in graph.missing_requirements(known):
+        guess = nearest(missing, known - {name})
+        hint = f"; did you mean {guess!r}?" if guess else ""
+        yield documents[name].problem(("Unit", "Requires"), f"there is no unit {missing!r}{hint}")
+    cycle = graph.cycle()
+    if cycle:
+        message = f"cannot order the units: {' after '.join((*cycle, cycle[0]))}"
+        yield documents[cycle[0]].problem(("Unit", "After"), message)
+    gang = [loaded for loaded in units if _may_be_coordinated(loaded.unit)]
+    for loaded in gang[1:]:
+        message = (
+            f"a second engine in one pod, beside {gang[0].unit.name!r}: one engine may belong to a gang, "
+            'give the others RestartWith = "local"'
+        )
+        yield loaded.document.problem(("Engine",), message)
+
+
+def _may_be_coordinated(unit: Unit) -> bool:
+    return unit.engine is not None and unit.engine.restart_with is not RestartWith.LOCAL

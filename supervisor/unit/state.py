@@ -1,0 +1,185 @@
+"""One unit's state, and the rules its machine goes by: plain frozen values, made once and replaced whole."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from supervisor.unit.events import Commands, Exited
+from supervisor.unit.model import (
+    ExitType,
+    LivenessAction,
+    RestartSettings,
+    ServiceType,
+    StartSettings,
+    StopSettings,
+    Unit,
+)
+from supervisor.unit.restart import CleanExits, Ending, RestartHistory, Result
+from supervisor.unit.start_clock import StartClock
+from supervisor.unit.states import AT_REST, RUN_STATE, RunState, SubState
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the machine has to know of a unit.
+
+    A unit whose restart is decided elsewhere (a coordinated engine) has the restart policy `no`: it stays `failed`,
+    with its tree cleaned, until somebody starts it.
+    """
+
+    type: ServiceType = ServiceType.EXEC
+    commands: frozenset[Commands] = frozenset()
+    """The Exec…= keys that the unit declares."""
+    remain_after_exit: bool = False
+    exit_type: ExitType = ExitType.MAIN
+    clean_exits: CleanExits = CleanExits.DAEMON
+    liveness_action: LivenessAction = LivenessAction.RESTART
+    watchdog_sec: float | None = None
+    watchdog_signal: str = "SIGABRT"
+    restart: RestartSettings = field(default_factory=RestartSettings)
+    start: StartSettings = field(default_factory=StartSettings)
+    stop: StopSettings = field(default_factory=StopSettings)
+
+
+def rules_of(unit: Unit) -> Rules:
+    """The rules that follow from a unit file alone; an engine's layer replaces what its coordination changes."""
+    service = unit.service
+    declared = {
+        Commands.START_PRE: service.exec_start_pre,
+        Commands.START_POST: service.exec_start_post,
+        Commands.STOP: service.exec_stop,
+        Commands.STOP_POST: service.exec_stop_post,
+    }
+    return Rules(
+        type=service.type,
+        commands=frozenset(which for which, commands in declared.items() if commands),
+        remain_after_exit=service.remain_after_exit,
+        exit_type=service.exit_type,
+        clean_exits=_clean_exits(unit),
+        liveness_action=_liveness_action(unit),
+        watchdog_sec=service.watchdog_sec,
+        watchdog_signal=service.watchdog_signal,
+        restart=service.restart,
+        start=service.start,
+        stop=service.stop,
+    )
+
+
+def _clean_exits(unit: Unit) -> CleanExits:
+    if unit.engine is not None:
+        return CleanExits.NEVER
+    return CleanExits.COMMAND if unit.service.type is ServiceType.ONESHOT else CleanExits.DAEMON
+
+
+def _liveness_action(unit: Unit) -> LivenessAction:
+    if unit.service.type is ServiceType.EXTERNAL:
+        return LivenessAction.REPORT  # there is nothing of ours to restart
+    return unit.probes.liveness_action or LivenessAction.RESTART
+
+
+class Then(Enum):
+    """What follows when an invocation has been ended."""
+
+    REST = auto()
+    START = auto()
+    DECIDE = auto()
+    """The restart rule says."""
+    COMPLETE = auto()
+    """A oneshot has done its work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why an invocation ends although nobody asked for it."""
+
+    result: Result
+    cause: str
+    code: int | None = None
+    """Of a spawn that failed; else the exit says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """An invocation being ended."""
+
+    then: Then
+    began_at: float
+    grace_sec: float
+    asked_by: str | None = None
+    reason: str = ""
+    fault: Fault | None = None
+    healthy_sec: float = 0.0
+    """How long the unit had been ready and well when the descent began."""
+    posted: bool = False
+    """ExecStopPost has been run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """A probe that failed and has not recovered."""
+
+    probe: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnitState:
+    """Everything that is decided about a unit. Times are the shell's monotonic seconds."""
+
+    sub_state: SubState = SubState.DEAD
+    since: float = 0.0
+    """Of the sub-state."""
+    reason: str = "never started"
+    deadline: float = math.inf
+    """When the shell sends a Tick: start time-out or stall, grace, back-off, watchdog."""
+    invocation: int = 0
+    """Counts starts. The three numbers tell a waiter how far "his" invocation is."""
+    started: int = 0
+    """The last invocation that got past its spawn."""
+    ended: int = 0
+    """The last invocation of which nothing is left (or of which the survivors were named)."""
+    spawned_pid: int | None = None
+    spawned_at: float | None = None
+    exit: Exited | None = None
+    """Of this invocation's main process."""
+    clock: StartClock | None = None
+    """This invocation's start."""
+    ready: bool = False
+    """Readiness as it is now; readyz shows it."""
+    ready_once: bool = False
+    """It was active in this invocation."""
+    healthy_since: float | None = None
+    complaints: tuple[Complaint, ...] = ()
+    descent: Descent | None = None
+    completed: bool = False
+    """A oneshot whose last invocation did its work."""
+    skipped: bool = False
+    """A condition was not met."""
+    restarts: int = 0
+    history: RestartHistory = field(default_factory=RestartHistory)
+    last_ending: Ending | None = None
+
+    @property
+    def state(self) -> RunState:
+        return RUN_STATE[self.sub_state]
+
+    @property
+    def at_rest(self) -> bool:
+        return self.sub_state in AT_REST
+
+    @property
+    def pid(self) -> int | None:
+        """Of the living main process."""
+        return self.spawned_pid if self.exit is None and self.ended < self.invocation else None
+
+    @property
+    def satisfied(self) -> bool:
+        """Those that come After need not wait (any longer)."""
+        return self.state is RunState.ACTIVE or self.completed or self.skipped
+
+    @property
+    def fault(self) -> Fault | None:
+        """Why this invocation is being ended, if nobody asked for it."""
+        return self.descent.fault if self.descent is not None else None
