@@ -68,6 +68,7 @@ class ErrorCode(StrEnum):
     DOES_NOT_FIT = "does_not_fit"
     UNKNOWN = "unknown"
     CONFLICT = "conflict"
+    UNAUTHORIZED = "unauthorized"
 
 
 class Action(StrEnum):

@@ -112,6 +112,7 @@ class Operator:
 
     async def abandon(self, reason: str) -> None:
         """Stop engines that belong to no instance any more. Cancelled: the stop goes on in the service."""
+        self._effect_scope.cancel(reason="the engines are abandoned")
         self.feed(progress.Abandoned(reason))
         try:
             await self._effects.stop_engine(reason)

@@ -219,7 +219,6 @@ def _prepare(
         epoch=epoch,
         run_id=message.run_id,
         placement=placement,
-        previous_placement=state.placement if state.ever_started else None,
         dead=False,
         error=None,
         start_when_prepared=then_start,

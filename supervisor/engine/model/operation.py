@@ -44,7 +44,6 @@ class Operation:
     run_id: str | None = None
     placement: StartCmdMsg | None = None
     """Of the engines that run or are being prepared; recorded launch parameters (seed S18)."""
-    previous_placement: StartCmdMsg | None = None
     ever_started: bool = False
     dead: bool = False
     """The engine of this epoch died unasked and no operation has answered it yet."""

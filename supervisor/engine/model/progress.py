@@ -234,7 +234,6 @@ def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
         _to(state, Step.IDLE, now),
         serial=state.serial + 1,
         placement=None,
-        previous_placement=None,
         run_id=None,
         ever_started=False,
         dead=False,
