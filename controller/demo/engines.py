@@ -40,16 +40,10 @@ class EngineMissing(RuntimeError):
 
 @dataclass(frozen=True)
 class Engines:
-    """Paths of the programs; None where `missing`, keyed by program name, has the reason."""
+    """What is here: `programs` by name, and for each that is not, `missing` has the reason."""
 
     directory: Path
-    llama_server: Path | None
-    ggml_rpc_server: Path | None
-    mooncake_master: Path | None
-    mooncake_client: Path | None
-    redis_server: Path | None
-    node_exporter: Path | None
-    redis_exporter: Path | None
+    programs: Mapping[str, Path]
     missing: Mapping[str, str]
 
     @property
@@ -76,24 +70,12 @@ def engines_directory() -> Path:
 def find_engines(directory: Path | None = None) -> Engines:
     """Looks only; installs nothing."""
     where = directory or engines_directory()
-    found = {program: _find(program, where / "bin") for program in PROGRAMS}
+    looked_for = {program: _find(program, where / "bin") for program in PROGRAMS}
+    programs = {program: path for program, path in looked_for.items() if path is not None}
+    advice = f"neither in {where / 'bin'} nor on PATH; `make engines` installs it"
+    missing = {program: f"{program}: {advice}" for program in PROGRAMS if program not in programs}
     noted = _notes(where)
-    missing = {
-        program: noted.get(program, f"{program} is neither in {where / 'bin'} nor on PATH; `make engines` installs it")
-        for program, path in found.items()
-        if path is None
-    }
-    return Engines(
-        directory=where,
-        llama_server=found[LLAMA_SERVER],
-        ggml_rpc_server=found[GGML_RPC_SERVER],
-        mooncake_master=found[MOONCAKE_MASTER],
-        mooncake_client=found[MOONCAKE_CLIENT],
-        redis_server=found[REDIS_SERVER],
-        node_exporter=found[NODE_EXPORTER],
-        redis_exporter=found[REDIS_EXPORTER],
-        missing=missing,
-    )
+    return Engines(where, programs, missing | {program: noted[program] for program in missing if program in noted})
 
 
 async def tiny_model(engines: Engines, shape: Shape) -> Path:

@@ -6,7 +6,8 @@ here. The rules are those of https://kubernetes.io/docs/concepts/workloads/pods/
 """
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,7 +99,7 @@ KubeletEvent = ContainerStarted | ContainerExited | RestartWaits | ReadinessChan
 
 
 class KubeletPod:
-    """One pod under the kubelet's care; read by anyone, changed by `Kubelet.run` alone."""
+    """One pod under the kubelet's care; read by anyone, changed by the kubelet alone."""
 
     def __init__(self, pod: Pod, spec: ContainerSpec) -> None:
         self.pod = pod
@@ -121,35 +122,40 @@ class KubeletPod:
 
 
 class Kubelet:
-    """Runs pods and tells the timeline what happens to them."""
+    """Keeps the containers of its pods running and tells the timeline what happens. Made by `open_kubelet`."""
 
-    def __init__(self, back_off: BackOff | None = None) -> None:
-        self.back_off = back_off or BackOff()
+    def __init__(self, nursery: trio.Nursery, back_off: BackOff) -> None:
         self.timeline: Timeline[KubeletEvent] = Timeline()
+        self._nursery = nursery
+        self._back_off = back_off
 
-    async def run(
-        self, pod: Pod, spec: ContainerSpec, *, task_status: trio.TaskStatus[KubeletPod] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        """Keep the pod's container running until `KubeletPod.remove`; started when the first life is up.
+    async def start(self, pod: Pod, spec: ContainerSpec) -> KubeletPod:
+        """Keep the pod's container running until `KubeletPod.remove`; returns when the first life is up.
 
-        Cancellation kills the container at once and waits for its end (bounded, see `Pod.container`).
-        Raises ContainerStartError instead of trying again: in a test or a scene that is a mistake.
+        A container that cannot be started ends the kubelet with ContainerStartError: here that is a mistake of ours.
         """
         kept = KubeletPod(pod, spec)
+        await self._nursery.start(self._run, kept)
+        return kept
+
+    async def _run(self, kept: KubeletPod, *, task_status: trio.TaskStatus[None]) -> None:
         delay: float | None = None
+        first_life: trio.TaskStatus[None] = task_status
         try:
-            while not kept.removal_asked.is_set():
-                uptime_sec = await self._one_life(kept, task_status if delay is None else None)
+            while True:
+                uptime_sec = await self._one_life(kept, first_life)
+                first_life = trio.TASK_STATUS_IGNORED
                 if kept.removal_asked.is_set():
                     return
-                delay = restart_delay(self.back_off, delay, uptime_sec)
-                self.timeline.publish(RestartWaits(pod.name, delay))
+                delay = restart_delay(self._back_off, delay, uptime_sec)
+                self.timeline.publish(RestartWaits(kept.pod.name, delay))
                 with trio.move_on_after(delay):
                     await kept.removal_asked.wait()
+                    return
         finally:
             kept.removed.set()
 
-    async def _one_life(self, kept: KubeletPod, task_status: trio.TaskStatus[KubeletPod] | None) -> float:
+    async def _one_life(self, kept: KubeletPod, started: trio.TaskStatus[None]) -> float:
         pod, spec, life = kept.pod, kept.spec, len(kept.logs)
         log = pod.logs / f"life-{life}.log"
         async with pod.container(spec.argv, log=log, environment=spec.environment) as container:
@@ -157,8 +163,7 @@ class Kubelet:
             kept.container = container
             kept.logs.append(log)
             self.timeline.publish(ContainerStarted(pod.name, life, log))
-            if task_status is not None:
-                task_status.started(kept)
+            started.started()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stop_when_asked, kept, container)
                 nursery.start_soon(self._probe, kept, container)
@@ -212,6 +217,14 @@ class Kubelet:
         if ready != kept.ready:
             kept.ready = ready
             self.timeline.publish(ReadinessChanged(kept.pod.name, ready))
+
+
+@asynccontextmanager
+async def open_kubelet(back_off: BackOff | None = None) -> AsyncIterator[Kubelet]:
+    """Leaving kills all containers with SIGKILL; `KubeletPod.remove` is the gentle way."""
+    async with trio.open_nursery() as nursery:
+        yield Kubelet(nursery, back_off or BackOff())
+        nursery.cancel_scope.cancel()
 
 
 async def _stop(container: Container, grace_period_sec: float) -> None:
