@@ -52,7 +52,9 @@ def answer(body: msgspec.Struct, status: int = 200) -> Response:
 
 async def received(message: type[Message]) -> Message:
     """The request's body. Raises WireError, answered 400 with the field and the reason."""
-    return wire.decode(message, await request.get_data())
+    body = await request.get_data(as_text=False)
+    assert isinstance(body, bytes), "asked for as bytes"
+    return wire.decode(message, body)
 
 
 def _checked(token: TokenFile) -> Callable[[], Awaitable[None]]:

@@ -1,0 +1,44 @@
+"""The `podvisor` command: each subcommand is a module of its own, imported when it is called.
+
+Nothing decides here. Other packages add commands through the entry-point group `podvisor.commands`, so that the
+supervisor never imports the controller.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import entry_points
+
+import click
+
+from supervisor.version import VERSION
+
+_COMMANDS = ("run", "verify", "status", "logs", "start", "stop", "restart", "reset-failed", "relaunch")
+ENTRY_POINTS = "podvisor.commands"
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_COMMANDS, *sorted(point.name for point in entry_points(group=ENTRY_POINTS))]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _COMMANDS:
+            return _command(importlib.import_module(f"supervisor.cli.{cmd_name.replace('-', '_')}").command)
+        for point in entry_points(group=ENTRY_POINTS, name=cmd_name):
+            return _command(point.load())
+        return None
+
+
+def _command(found: object) -> click.Command:
+    assert isinstance(found, click.Command), f"{found!r} is no command"
+    return found
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="podvisor")
+def podvisor() -> None:
+    """Process manager for LLM-inference pods.
+
+    \b
+    Example: podvisor run --units /etc/podvisor/units
+    """

@@ -1,4 +1,4 @@
-"""An ASGI application on a TCP port, through hypercorn's trio server.
+"""An ASGI application on a listening socket (`listening.py`), through hypercorn's trio server.
 
 Three traps of a shutdown are closed here: idle keep-alive clients (ShieldLastSend), requests that do not end
 (the graceful time-out) and clients that do not read (TCP_USER_TIMEOUT on a socket of our own).
@@ -9,66 +9,26 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
-import psutil
 import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve as hypercorn_serve
 from hypercorn.typing import ASGIFramework
+
+from supervisor.shared.listening import UNREAD_SEC
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
-BACKLOG = 1024
-"""A fleet that registers at once after our start must not meet a full queue."""
 GRACEFUL_SEC = 3.0
-UNREAD_SEC = 5.0
-"""After so long without an acknowledgement of what was sent, the kernel breaks the connection."""
 KEEP_ALIVE_SEC = 15.0
 """Five heartbeats: a supervisor's connection stays open between them."""
 
 log = logging.getLogger(__name__)
-
-
-class CannotListen(Exception):
-    """The port cannot be had: which, why, and who has it."""
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 picks one. Raises CannotListen."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST
-        )[0]
-    except socket.gaierror as error:
-        raise CannotListen(f"cannot listen on {host!r}: not an address of this machine ({error})") from error
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Both are inherited by the connections.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_SEC * 1000))
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}{_holder(port)}") from error
-    return listener
-
-
-def _holder(port: int) -> str:
-    """Who listens there, as far as this user may see it."""
-    with suppress(psutil.Error, OSError):
-        for connection in psutil.net_connections(kind="tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
-                name = psutil.Process(connection.pid).name()
-                return f" (pid {connection.pid}, {name})"
-    return ""
 
 
 async def serve(

@@ -1,0 +1,25 @@
+"""`podvisor …` and `python -m supervisor …`.
+
+The kernel drops SIGTERM for PID 1 while nothing handles it, and importing takes a tenth of a second: so the
+signals are blocked by the first statement, and unblocked by whoever handles them (trio-notes §1).
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+LONG_RUNNING = ("run", "controller")
+
+if sys.argv[1:2] and sys.argv[1] in LONG_RUNNING:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+
+
+def main() -> None:
+    from supervisor.cli import podvisor
+
+    podvisor(prog_name="podvisor")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""How the supervisor's life ends: who asked, with which exit code, and how patient the end is.
+
+Exit codes (design 3): 0 asked to stop, 70 internal error, 78 bad configuration, 255 this container must be
+restarted. The first reason is kept, except that a reason to restart the container outweighs a plain stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+
+import trio
+
+log = logging.getLogger(__name__)
+
+EXIT_OK = 0
+EXIT_CANNOT_LISTEN = 1
+EXIT_UNREACHABLE = 69
+EXIT_INTERNAL_ERROR = 70
+EXIT_CONFIGURATION = 78
+EXIT_RESTART_CONTAINER = 255
+"""The seed's -1."""
+
+
+class Ending:
+    """One per supervisor process; anybody may ask for the end, one task carries it out."""
+
+    def __init__(self) -> None:
+        self.requested = trio.Event()
+        self.hurried = trio.Event()
+        """Stop grace is over: kill."""
+        self.exit_code = EXIT_OK
+        self.reason = ""
+
+    def request(self, exit_code: int, reason: str) -> None:
+        if self.requested.is_set() and not self._outweighs(exit_code):
+            return
+        self.exit_code, self.reason = exit_code, reason
+        log.warning("ending with exit code %d: %s", exit_code, reason)
+        self.requested.set()
+
+    def restart_container(self, reason: str) -> None:
+        """The arbiter's word, or the controller's stop command."""
+        self.request(EXIT_RESTART_CONTAINER, reason)
+
+    def hurry(self) -> None:
+        self.hurried.set()
+
+    def _outweighs(self, exit_code: int) -> bool:
+        return exit_code == EXIT_RESTART_CONTAINER and self.exit_code != EXIT_RESTART_CONTAINER
+
+
+def exit_after(seconds: float, exit_code: int) -> None:
+    """The last deadline: whatever hangs then (a driver, a shielded task), the process is gone.
+
+    As PID 1 this makes the kernel end every process of the container.
+    """
+    timer = threading.Timer(seconds, os._exit, (exit_code,))
+    timer.daemon = True
+    timer.start()

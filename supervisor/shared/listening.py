@@ -1,0 +1,98 @@
+"""Listening sockets, taken before anything else is started, so that a taken port costs nothing but a message.
+
+What is served on them is not known here; importing this does not import an HTTP stack.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+BACKLOG = 1024
+"""A fleet that registers at once after our start must not meet a full queue."""
+UNREAD_SEC = 5.0
+"""After so long without an acknowledgement of what was sent, the kernel breaks the connection."""
+
+
+class CannotListen(Exception):
+    """The address cannot be had: which, why, and who has it."""
+
+
+def listen_tcp(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 picks one. Raises CannotListen."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST
+        )[0]
+    except socket.gaierror as error:
+        raise CannotListen(f"cannot listen on {host!r}: not an address of this machine ({error})") from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Both are inherited by the connections.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_SEC * 1000))
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}{_holder(port)}") from error
+    return listener
+
+
+def listen_unix(path: Path) -> socket.socket:
+    """A listening socket file of mode 0600; a stale one is replaced, a live one is an error. Raises CannotListen.
+
+    The directory is made with mode 0700 if it does not exist.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.exists():
+            _remove_stale(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {path}: {error.strerror or error}") from error
+    return listener
+
+
+def _remove_stale(path: Path) -> None:
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    probe.settimeout(1.0)
+    try:
+        probe.connect(str(path))
+    except ConnectionRefusedError:
+        path.unlink()
+    except OSError as error:
+        if error.errno != errno.ENOTSOCK:
+            raise
+        raise CannotListen(f"cannot listen on {path}: a file that is no socket stands there") from error
+    else:
+        raise CannotListen(f"cannot listen on {path}: another supervisor answers there{_peer(probe)}")
+    finally:
+        probe.close()
+
+
+def _peer(probe: socket.socket) -> str:
+    pid = int.from_bytes(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], "little")
+    return f" (pid {pid})" if pid else ""
+
+
+def _holder(port: int) -> str:
+    """Who listens there, as far as this user may see it."""
+    with suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections(kind="tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+                name = psutil.Process(connection.pid).name()
+                return f" (pid {connection.pid}, {name})"
+    return ""
