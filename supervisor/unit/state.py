@@ -105,7 +105,6 @@ class Descent:
     """An invocation being ended."""
 
     then: Then
-    began_at: float
     grace_sec: float
     asked_by: str | None = None
     reason: str = ""
@@ -144,6 +143,7 @@ class UnitState:
     spawned_at: float | None = None
     exit: Exited | None = None
     """Of this invocation's main process."""
+    exited_at: float | None = None
     clock: StartClock | None = None
     """This invocation's start."""
     ready: bool = False

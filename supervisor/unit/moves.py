@@ -1,0 +1,63 @@
+"""The smallest moves of a unit's machine, from which the handlers are made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from supervisor.unit import restart
+from supervisor.unit.events import Action, AwaitDependencies
+from supervisor.unit.restart import RestartHistory
+from supervisor.unit.state import Rules, UnitState
+from supervisor.unit.states import SubState
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a handler decides from, beside its event."""
+
+    rules: Rules
+    state: UnitState
+    now: float
+    jitter: float
+    """A chance in [0, 1)."""
+
+
+Outcome = tuple[UnitState, tuple[Action, ...]]
+
+
+def to(state: UnitState, sub_state: SubState, now: float, reason: str, deadline: float = math.inf) -> UnitState:
+    return replace(state, sub_state=sub_state, since=now, reason=reason, deadline=deadline)
+
+
+def begin_invocation(at: Moment, history: RestartHistory, reason: str, *, restarts: int) -> Outcome:
+    fresh = UnitState(
+        sub_state=SubState.WAITING,
+        since=at.now,
+        reason=reason,
+        invocation=at.state.invocation + 1,
+        started=at.state.started,
+        ended=at.state.invocation,
+        restarts=at.state.restarts + restarts,
+        history=restart.started(at.rules.restart, history, at.now),
+        last_ending=at.state.last_ending,
+    )
+    return fresh, (AwaitDependencies(reason),)
+
+
+def rest(at: Moment, sub_state: SubState, reason: str) -> UnitState:
+    """This invocation is over."""
+    return replace(to(at.state, sub_state, at.now, reason), ended=at.state.invocation)
+
+
+def start_over(at: Moment) -> RestartHistory:
+    clock = at.state.clock
+    return at.state.history if clock is None else restart.start_took(at.state.history, at.now - clock.began_at)
+
+
+def watchdog_deadline(at: Moment) -> float:
+    return math.inf if at.rules.watchdog_sec is None else at.now + at.rules.watchdog_sec
+
+
+def complaint_words(state: UnitState) -> str:
+    return "; ".join(f"{complaint.probe} failed: {complaint.reason}" for complaint in state.complaints)

@@ -1,0 +1,102 @@
+"""What is seen of a running unit: its exit, its probes, its keep-alives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.unit import restart
+from supervisor.unit.ascent import activate
+from supervisor.unit.descent import complete, fail
+from supervisor.unit.events import (
+    Commands,
+    CriticalProcessDied,
+    Event,
+    Exited,
+    LivenessFailed,
+    LivenessRecovered,
+    NotReady,
+)
+from supervisor.unit.model import LivenessAction, ServiceType
+from supervisor.unit.moves import Moment, Outcome, complaint_words, to, watchdog_deadline
+from supervisor.unit.restart import Result
+from supervisor.unit.state import Complaint, Fault
+from supervisor.unit.states import RunState, SubState
+
+
+def exited(at: Moment, event: Exited) -> Outcome:
+    """The main process ended and nobody had asked for it."""
+    rules, words = at.rules, restart.exit_words(event.code, event.signal, event.core_dumped)
+    result = restart.result_of_exit(rules.restart, rules.clean_exits, event.code, event.signal, event.core_dumped)
+    at = replace(at, state=replace(at.state, exit=event, exited_at=at.now))
+    if result is not Result.SUCCESS:
+        return fail(at, Fault(result, words))
+    if rules.type is ServiceType.ONESHOT:
+        return _finish_oneshot(at)
+    if at.state.state is RunState.ACTIVATING:
+        return fail(at, Fault(Result.PROTOCOL, f"{words} before it was ready"))
+    return fail(at, Fault(Result.SUCCESS, words))
+
+
+def lose_critical_process(at: Moment, event: CriticalProcessDied) -> Outcome:
+    return fail(at, Fault(Result.PROTOCOL, event.reason))
+
+
+def become_ready(at: Moment, event: Event) -> Outcome:
+    return _recover(replace(at, state=replace(at.state, ready=True)), "readiness", "ready again")
+
+
+def become_unready(at: Moment, event: NotReady) -> Outcome:
+    """Readiness gates readyz and nothing else; but of an external unit it is all that we know."""
+    state = replace(at.state, ready=False)
+    if at.rules.type is ServiceType.EXTERNAL:
+        return _complain(replace(at, state=state), "readiness", event.reason)
+    return state, ()
+
+
+def judge_liveness(at: Moment, event: LivenessFailed) -> Outcome:
+    match at.rules.liveness_action:
+        case LivenessAction.NONE:
+            return at.state, ()
+        case LivenessAction.REPORT:
+            return _complain(at, event.probe, event.reason)
+        case LivenessAction.RESTART:
+            return fail(at, Fault(Result.WATCHDOG, f"{event.probe} failed: {event.reason}"))
+
+
+def recover(at: Moment, event: LivenessRecovered) -> Outcome:
+    return _recover(at, event.probe, f"{event.probe} recovered")
+
+
+def keep_alive(at: Moment, event: Event) -> Outcome:
+    return replace(at.state, deadline=watchdog_deadline(at)), ()
+
+
+def watchdog_expired(at: Moment, event: Event) -> Outcome:
+    fault = Fault(Result.WATCHDOG, f"no keep-alive within {at.rules.watchdog_sec:g} s (WatchdogSec)")
+    abort = at.rules.stop.abort_timeout_sec
+    grace = at.rules.stop.timeout_sec if abort is None else abort
+    return fail(at, fault, signal=at.rules.watchdog_signal, grace_sec=grace)
+
+
+def _finish_oneshot(at: Moment) -> Outcome:
+    if Commands.START_POST in at.rules.commands:
+        return activate(at, "done")
+    return complete(at)
+
+
+def _complain(at: Moment, probe: str, reason: str) -> Outcome:
+    others = tuple(complaint for complaint in at.state.complaints if complaint.probe != probe)
+    state = replace(at.state, complaints=(*others, Complaint(probe, reason)))
+    if state.state is not RunState.ACTIVE:
+        return state, ()  # it counts once the unit is active
+    state = replace(state, healthy_since=None)
+    return to(state, SubState.UNHEALTHY, at.now, complaint_words(state), at.state.deadline), ()
+
+
+def _recover(at: Moment, probe: str, reason: str) -> Outcome:
+    left = tuple(complaint for complaint in at.state.complaints if complaint.probe != probe)
+    state = replace(at.state, complaints=left)
+    if left or state.sub_state is not SubState.UNHEALTHY:
+        return state, ()
+    state = replace(state, healthy_since=at.now)
+    return to(state, SubState.READY, at.now, reason, at.state.deadline), ()
