@@ -1,0 +1,113 @@
+"""How the commands speak to the supervisor: HTTP over its Unix socket, errors as exit codes (design 3).
+
+Exit codes: 1 refused, 3 not running, 4 no such unit, 69 supervisor unreachable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import httpx
+import msgspec
+
+from supervisor import wire
+from supervisor.ending import EXIT_UNREACHABLE
+
+EXIT_REFUSED = 1
+EXIT_NOT_RUNNING = 3
+EXIT_NO_SUCH_UNIT = 4
+
+ANSWER_SEC = 120.0
+"""Stopping a unit may take its whole stop budget."""
+
+Answer = TypeVar("Answer", bound=msgspec.Struct)
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class CommandFailed(click.ClickException):
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def socket_option(command: F) -> F:
+    """`--socket PATH`, for every command that speaks to the supervisor."""
+    option = click.option(
+        "--socket",
+        "socket_path",
+        type=click.Path(path_type=Path),
+        envvar="PODVISOR_SOCKET",
+        default=None,
+        help="The supervisor's control socket.  [env: PODVISOR_SOCKET]",
+    )
+    return option(command)
+
+
+def json_option(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def default_socket() -> Path:
+    """Where `podvisor run` listens unless it was told otherwise (design 8, Paths)."""
+    system = Path("/run/podvisor/podvisor.sock")
+    own = Path(os.environ.get("TMPDIR", "/tmp")) / f"podvisor-{os.getuid()}" / "podvisor.sock"
+    return own if own.exists() and not system.exists() else system
+
+
+class Supervisor:
+    """One conversation with the supervisor."""
+
+    def __init__(self, socket_path: Path | None) -> None:
+        self._path = socket_path or default_socket()
+
+    def get(self, path: str, answer: type[Answer]) -> Answer:
+        return wire.decode(answer, self._request("GET", path, None))
+
+    def post(self, path: str, body: msgspec.Struct | None = None) -> bytes:
+        return self._request("POST", path, body)
+
+    @contextmanager
+    def lines(self, path: str) -> Iterator[Iterator[str]]:
+        """The lines of an answer that may not end."""
+        with self._client(read_sec=None) as client, _reachable(self._path), client.stream("GET", path) as response:
+            if response.is_error:
+                response.read()
+                raise _refusal(response)
+            yield response.iter_lines()
+
+    def _request(self, method: str, path: str, body: msgspec.Struct | None) -> bytes:
+        with self._client(read_sec=ANSWER_SEC) as client, _reachable(self._path):
+            response = client.request(method, path, content=wire.encode(body) if body is not None else b"")
+        if response.is_error:
+            raise _refusal(response)
+        return response.content
+
+    def _client(self, read_sec: float | None) -> httpx.Client:
+        return httpx.Client(
+            base_url="http://podvisor",
+            transport=httpx.HTTPTransport(uds=str(self._path)),
+            timeout=httpx.Timeout(read_sec, connect=5.0),
+            trust_env=False,
+        )
+
+
+@contextmanager
+def _reachable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except httpx.TransportError as error:
+        message = f"cannot reach the supervisor at {path}: {error}; is `podvisor run` running, and with this --socket?"
+        raise CommandFailed(message, EXIT_UNREACHABLE) from error
+
+
+def _refusal(response: httpx.Response) -> CommandFailed:
+    try:
+        body = wire.decode(wire.ErrorBody, response.content)
+    except wire.WireError:
+        return CommandFailed(f"HTTP {response.status_code}: {response.text[:200]}", EXIT_REFUSED)
+    return CommandFailed(body.message, EXIT_NO_SUCH_UNIT if response.status_code == 404 else EXIT_REFUSED)

@@ -1,0 +1,26 @@
+"""`podvisor logs UNIT`: the tail that the supervisor keeps in memory, and what comes after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from supervisor.cli.client import Supervisor, socket_option
+
+
+@click.command("logs")
+@click.argument("unit")
+@click.option("-n", "--lines", default=50, show_default=True, help="How many of the last lines.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes; Ctrl-C ends it.")
+@socket_option
+def command(unit: str, lines: int, follow: bool, socket_path: Path | None) -> None:
+    """Show the last output of UNIT.
+
+    \b
+    Example: podvisor logs -f engine
+    """
+    path = f"/v1/units/{unit}/logs?lines={lines}" + ("&follow=1" if follow else "")
+    with Supervisor(socket_path).lines(path) as stream:
+        for line in stream:
+            click.echo(line)

@@ -1,0 +1,5 @@
+"""`podvisor reset-failed UNIT`."""
+
+from supervisor.cli.unit_command import unit_command
+
+command = unit_command("reset-failed", "Forget the failures of UNIT, so that its start limit begins anew.")

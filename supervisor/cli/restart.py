@@ -1,0 +1,5 @@
+"""`podvisor restart UNIT`."""
+
+from supervisor.cli.unit_command import unit_command
+
+command = unit_command("restart", "Stop UNIT, then start it again.")

@@ -1,0 +1,97 @@
+"""`podvisor status`: at a glance, what a person on call wants to know of this pod."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from supervisor import wire
+from supervisor.cli.client import EXIT_NOT_RUNNING, Supervisor, json_option, socket_option
+from supervisor.cli.words import duration, table
+
+_COLOURS = {"active": "green", "activating": "yellow", "deactivating": "yellow", "failed": "red"}
+
+
+@click.command("status")
+@click.argument("unit", required=False)
+@json_option
+@socket_option
+def command(unit: str | None, as_json: bool, socket_path: Path | None) -> None:
+    """Show the units, or one UNIT in detail; exits 3 if that unit is not active.
+
+    \b
+    Example: podvisor status engine
+    """
+    supervisor = Supervisor(socket_path)
+    if unit is None:
+        _show_all(supervisor.get("/v1/units", wire.UnitsView), as_json)
+        return
+    view = supervisor.get(f"/v1/units/{unit}", wire.UnitView)
+    click.echo(wire.encode(view) if as_json else _detail(view))
+    if view.state not in ("active", "activating"):
+        raise SystemExit(EXIT_NOT_RUNNING)
+
+
+def _show_all(view: wire.UnitsView, as_json: bool) -> None:
+    if as_json:
+        click.echo(wire.encode(view))
+        return
+    click.echo(_supervisor_line(view.supervisor))
+    rows = [
+        (
+            unit.name,
+            f"{unit.state} ({unit.sub_state})",
+            str(unit.pid or "-"),
+            duration(unit.uptime_sec),
+            str(unit.restarts),
+            _last_words(unit),
+        )
+        for unit in view.units
+    ]
+    text = table(("UNIT", "STATE", "PID", "SINCE", "RESTARTS", "LAST"), rows)
+    header, *lines = text.splitlines()
+    click.echo(header)
+    for unit, line in zip(view.units, lines, strict=True):
+        click.secho(line, fg=_COLOURS.get(unit.state))
+
+
+def _supervisor_line(view: wire.SupervisorView) -> str:
+    parts = [f"podvisor {view.version}, pid {view.pid}, up {duration(view.uptime_sec)}"]
+    if view.instance_id:
+        parts.append(f"instance {view.instance_id}, epoch {view.epoch}")
+    if view.step not in (wire.Step.IDLE, wire.Step.DONE):
+        parts.append(f"relaunch: {view.step}")
+    if view.freeze_remaining_sec > 0:
+        parts.append(f"frozen for {duration(view.freeze_remaining_sec)}")
+    if view.arbiter_count:
+        parts.append(f"abnormal ticks: {view.arbiter_count}")
+    if view.relaunch_count:
+        parts.append(f"{view.relaunch_count} relaunches")
+    if view.controller:
+        parts.append(view.controller)
+    return ", ".join(parts)
+
+
+def _last_words(unit: wire.UnitView) -> str:
+    if unit.next_restart_in_sec is not None:
+        return f"restart in {duration(unit.next_restart_in_sec)}; {unit.reason}"
+    if unit.reason:
+        return unit.reason
+    return unit.last_exit.cause if unit.last_exit is not None else ""
+
+
+def _detail(unit: wire.UnitView) -> str:
+    lines = [f"{unit.name} - {unit.description}" if unit.description else unit.name]
+    lines.append(f"   state: {unit.state} ({unit.sub_state}) since {unit.since}, {duration(unit.uptime_sec)}")
+    lines.append(f"     pid: {unit.pid or '-'}   restarts: {unit.restarts}")
+    if unit.epoch is not None:
+        lines.append(f"   epoch: {unit.epoch}")
+    if unit.reason:
+        lines.append(f"  reason: {unit.reason}")
+    if unit.last_exit is not None:
+        last = unit.last_exit
+        asked = f"asked by {last.asked_by}" if last.asked else "not asked for"
+        lines.append(f"    last: pid {last.pid}, {last.cause}, {asked}, after {duration(last.uptime_sec)}, {last.at}")
+        lines.extend(f"          | {line}" for line in last.log_tail[-10:])
+    return "\n".join(lines)
