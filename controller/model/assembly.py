@@ -1,15 +1,20 @@
-"""How registrations become an instance, and where each member's engines stand in it (design 5, 7, 8)."""
+"""How registrations become an instance: who may join, at which rank (design 5, 8).
+
+Where each member's engines then stand is `placement`'s.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from controller.model.instance import Instance
+from controller.model.instance import GangSpec, Instance, InstanceStatus
 from controller.model.member import InstanceKey, Member, MemberKey
-from supervisor.wire import Endpoint, ErrorCode, RegisterMsg, ReregisterMsg, StartCmdMsg
+from controller.model.settings import InstanceSettings
+from supervisor.wire import ErrorCode, RegisterMsg, ReregisterMsg
 
-DEFAULT_RENDEZVOUS_PORTS = "29500-29599"
+ROLES = frozenset({"union", "prefill", "decode", "encode"})
 
 
 class Life(StrEnum):
@@ -18,7 +23,7 @@ class Life(StrEnum):
     NEW = "new"
     """Not known before."""
     SAME = "same"
-    """The same boot again: its first registration, or our answer to it, was lost."""
+    """The same boot again: its registration, or our answer to it, was lost."""
     NEW_BOOT = "new_boot"
     """The container restarted: the old life is over (tell an open run `Registered`)."""
 
@@ -28,14 +33,16 @@ class Joined:
     instance: Instance
     member: MemberKey
     life: Life
+    place: MemberKey
+    """Whose place it has taken, which is how an open run knows it; `member` itself but for recreated pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Answered 409 (or 400 for a malformed one) with both values named.
+    """Answered 409 (400 when MALFORMED); the message names both values.
 
-    `instance` differs from before only if the old life of a known member was seen to be over, which counts
-    although its new life may not join yet; `superseded` then names it (tell an open run `Registered`).
+    `instance` is given if the old life of a known member was seen to be over, which counts although its new
+    life may not join yet; `superseded` then names the member (tell an open run `Registered`).
     """
 
     code: ErrorCode
@@ -49,41 +56,306 @@ def instance_key(message: RegisterMsg | ReregisterMsg) -> InstanceKey:
 
 
 def member_key(message: RegisterMsg | ReregisterMsg) -> MemberKey:
-    raise NotImplementedError
+    if message.node_index is not None:
+        node = f"#{message.node_index}"
+    else:
+        node = message.pod_name or f"{message.pod_ip}:{message.nm_port}"
+    return MemberKey(message.namespace, message.job_name, node)
 
 
-def heartbeat_member(
-    instance: Instance, ip: str, nm_port: str | None, pod_uid: str | None, boot_id: str | None
+def find_member(
+    instance: Instance, *, ip: str, port: str | None, pod_uid: str | None = None, boot_id: str | None = None
 ) -> Member | None:
-    """Whose heartbeat or report this is: by boot id, else pod uid, else address."""
-    raise NotImplementedError
+    """Whose heartbeat or report this is: by boot id, else pod uid, else address.
+
+    A known address with an unknown boot id is that member in another boot, which the caller has to compare.
+    """
+    if boot_id and (found := [m for m in instance.members if m.boot_id == boot_id]):
+        return found[0]
+    if pod_uid and (found := [m for m in instance.members if m.pod_uid == pod_uid]):
+        return found[0]
+    found = [m for m in instance.members if m.ip == ip and (port is None or str(m.port) == port)]
+    return found[0] if found else None
 
 
 def register(
-    instance: Instance | None, message: RegisterMsg, now: float, new_id: int, last_epoch: int
+    instance: Instance | None, message: RegisterMsg, *, now: float, new_id: int, settings: InstanceSettings
 ) -> Joined | Rejected:
-    """A supervisor that has just booted. `instance` is the living one of this key, if any.
+    """A supervisor that has just booted.
 
-    `new_id` and `last_epoch` (of the key, over all its instances) are used only if one has to be made.
+    `instance` is the newest of this key, also if it is DELETED, so that the epoch goes on; `new_id` is used
+    only if one has to be made.
     """
-    raise NotImplementedError
+    if problem := _malformed(message, message.business_port, message.mgmt_port):
+        return Rejected(ErrorCode.MALFORMED, problem)
+    spec = _spec(message, len(message.business_port))
+    member = _member(message, message.business_port, message.mgmt_port, now)
+    if instance is None or instance.status is InstanceStatus.DELETED:
+        return _first(instance, member, spec, message.epoch, now, new_id)
+    return _join(instance, member, spec, message.epoch, now, settings)
 
 
-def reregister(instance: Instance | None, message: ReregisterMsg, now: float) -> Joined | Rejected:
-    """A supervisor whose engines run, after the controller forgot it: takes it over as it is."""
-    raise NotImplementedError
+def reregister(
+    instance: Instance | None, message: ReregisterMsg, *, now: float, settings: InstanceSettings
+) -> Joined | Rejected:
+    """A supervisor whose engines run, after the controller forgot it: it is taken over as it is.
+
+    `instance` as in `register`. Refused as STALE_EPOCH, it has to stop its engines and register anew.
+    """
+    business = tuple(endpoint.business_port for endpoint in message.endpoints)
+    mgmt = tuple(endpoint.mgmt_port for endpoint in message.endpoints)
+    if problem := _malformed(message, business, mgmt):
+        return Rejected(ErrorCode.MALFORMED, problem)
+    spec = _spec(message, len(message.endpoints))
+    member = replace(
+        _member(message, business, mgmt, now), node_rank=message.node_rank, in_epoch=message.epoch > 0
+    )
+    if instance is None:
+        return _adopt(member, spec, message, now)
+    if problem := _outdated(instance, message):
+        return Rejected(ErrorCode.STALE_EPOCH, problem)
+    joined = _join(instance, member, spec, message.epoch, now, settings)
+    if isinstance(joined, Rejected) or message.epoch <= instance.epoch:
+        return joined
+    return replace(joined, instance=_into_epoch(joined.instance, member.key, message.epoch))
 
 
 def missing(instance: Instance) -> str:
-    """For people: `2 of 4 members have registered: node 1 and 3 are missing`; "" if complete."""
-    raise NotImplementedError
+    """For people: `2 of 4 members: node 1, node 3 missing`; "" if complete."""
+    here = {member.node_rank for member in instance.members if not member.superseded}
+    gone = [f"node {rank}" for rank in range(instance.spec.nnodes) if rank not in here]
+    return f"{len(here)} of {instance.spec.nnodes} members: {', '.join(gone)} missing" if gone else ""
 
 
-def endpoints_of(instance: Instance, member: Member) -> tuple[Endpoint, ...]:
-    """The endpoints of one pod with their last seen status; ids count over all members by rank."""
-    raise NotImplementedError
+def _first(
+    previous: Instance | None, member: Member, spec: GangSpec, epoch: int, now: float, new_id: int
+) -> Joined:
+    instance = Instance(
+        id=new_id,
+        key=member.key.instance,
+        spec=spec,
+        members=(replace(member, node_rank=member.node_index or 0),),
+        highest_epoch=max(epoch, previous.highest_epoch if previous else 0),
+        since=now,
+        last_registration_at=now,
+    )
+    return Joined(replace(instance, reason=missing(instance)), member.key, Life.NEW, member.key)
 
 
-def placement(instance: Instance, member: Member, epoch: int, run_id: str, term: int) -> StartCmdMsg:
-    """Where the engines of this pod stand in their gang in `epoch`. The instance must be complete."""
-    raise NotImplementedError
+def _adopt(member: Member, spec: GangSpec, message: ReregisterMsg, now: float) -> Joined:
+    instance = Instance(
+        id=message.instance_id,
+        key=member.key.instance,
+        spec=spec,
+        members=(member,),
+        epoch=message.epoch,
+        highest_epoch=message.epoch,
+        since=now,
+        reason="taken over with running engines",
+        last_registration_at=now,
+    )
+    return Joined(instance, member.key, Life.NEW, member.key)
+
+
+def _join(
+    instance: Instance, member: Member, spec: GangSpec, epoch: int, now: float, settings: InstanceSettings
+) -> Joined | Rejected:
+    known = instance.member(member.key)
+    life = Life.NEW if known is None else _life(known, member)
+    others = tuple(m for m in instance.members if m.key != member.key)
+    living = [m for m in others if _lives(m, now, settings)]
+    if difference := _difference(instance.spec, spec):
+        if living:
+            return _reject(instance, member, life, f"{difference}, as {living[0].address} has registered")
+        return _start_over(instance, member, spec, life, epoch, now)
+    if known is None and len(instance.members) >= spec.nnodes:
+        replaced = next((m for m in others if not _lives(m, now, settings)), None)
+        if replaced is None:
+            return _reject(instance, member, life, f"all {spec.nnodes} members are here and alive")
+        return _seat(instance, replaced, member, Life.NEW_BOOT, epoch, now)
+    if known is not None:
+        return _seat(instance, known, member, life, epoch, now)
+    rank = _free_rank(instance, member)
+    if isinstance(rank, str):
+        return _reject(instance, member, life, rank)
+    seated = replace(member, node_rank=rank)
+    return Joined(
+        _with_members(instance, (*instance.members, seated), epoch, now), member.key, Life.NEW, member.key
+    )
+
+
+def _seat(instance: Instance, old: Member, new: Member, life: Life, epoch: int, now: float) -> Joined:
+    """`new` takes the rank of `old`; the same life keeps what was seen of it."""
+    seated = replace(new, node_rank=old.node_rank)
+    if life is Life.SAME:
+        seated = replace(seated, observation=old.observation, in_epoch=old.in_epoch or new.in_epoch)
+    members = tuple(seated if member.key == old.key else member for member in instance.members)
+    return Joined(_with_members(instance, members, epoch, now), new.key, life, old.key)
+
+
+def _start_over(
+    instance: Instance, member: Member, spec: GangSpec, life: Life, epoch: int, now: float
+) -> Joined:
+    """Nobody of the old configuration lives: a rollout begins (design 8, Rollouts)."""
+    fresh = replace(instance, spec=spec, members=(), held=False, abandoned_epoch=None)
+    seated = replace(member, node_rank=member.node_index or 0)
+    return Joined(_with_members(fresh, (seated,), epoch, now), member.key, life, member.key)
+
+
+def _with_members(instance: Instance, members: tuple[Member, ...], epoch: int, now: float) -> Instance:
+    changed = replace(
+        instance,
+        members=tuple(sorted(members, key=lambda member: member.node_rank)),
+        highest_epoch=max(instance.highest_epoch, epoch),
+        last_registration_at=now,
+    )
+    return replace(changed, reason=missing(changed) or instance.reason)
+
+
+def _reject(instance: Instance, member: Member, life: Life, why: str) -> Rejected:
+    message = f"{member.address} cannot join {instance.key}: {why}"
+    if life is not Life.NEW_BOOT:
+        return Rejected(ErrorCode.CONFLICT, message)
+    members = tuple(replace(m, superseded=True) if m.key == member.key else m for m in instance.members)
+    return Rejected(
+        ErrorCode.CONFLICT, message, replace(instance, members=members, reason=message), member.key
+    )
+
+
+def _life(known: Member, told: Member) -> Life:
+    """An unextended peer tells no boot id; once it takes part in an epoch, it registers only after a boot."""
+    if known.boot_id and told.boot_id:
+        return Life.SAME if known.boot_id == told.boot_id else Life.NEW_BOOT
+    if known.pod_uid and told.pod_uid and known.pod_uid != told.pod_uid:
+        return Life.NEW_BOOT
+    return Life.NEW_BOOT if known.in_epoch and not told.in_epoch else Life.SAME
+
+
+def _lives(member: Member, now: float, settings: InstanceSettings) -> bool:
+    silent = now - member.last_heard > settings.heartbeat_timeout_active_sec
+    return not (member.superseded or member.leaving or silent)
+
+
+def _free_rank(instance: Instance, member: Member) -> int | str:
+    """The node index, the rank its engines run with, else the lowest free; words if that one is taken."""
+    taken = {m.node_rank: m for m in instance.members}
+    wanted = member.node_rank if member.in_epoch else member.node_index
+    if wanted is None:
+        return next(rank for rank in range(len(taken) + 1) if rank not in taken)
+    if holder := taken.get(wanted):
+        return f"its node rank {wanted} is that of {holder.address} ({holder.key.node})"
+    return wanted
+
+
+def _into_epoch(instance: Instance, key: MemberKey, epoch: int) -> Instance:
+    """A member came further than the others: they do not take part in its epoch."""
+    members = tuple(m if m.key == key else replace(m, in_epoch=False) for m in instance.members)
+    return replace(instance, epoch=epoch, members=members)
+
+
+def _outdated(instance: Instance, message: ReregisterMsg) -> str | None:
+    if instance.status is InstanceStatus.DELETED:
+        return f"instance {message.instance_id} is deleted ({instance.reason}): stop the engines, register anew"
+    if message.instance_id != instance.id:
+        return (
+            f"{instance.key} is instance {instance.id} by now, not {message.instance_id}:"
+            " stop the engines and register anew"
+        )
+    if message.epoch < instance.epoch:
+        return (
+            f"{instance.key} is in epoch {instance.epoch}, your engines in {message.epoch}:"
+            " stop them and register anew"
+        )
+    return None
+
+
+def _spec(message: RegisterMsg | ReregisterMsg, endpoints: int) -> GangSpec:
+    return GangSpec(
+        model_name=message.model_name,
+        role=_role(message.role),
+        nnodes=message.nnodes,
+        parallel=message.parallel_config,
+        endpoints_per_node=endpoints,
+        config_digest=message.config_digest,
+    )
+
+
+def _role(told: str) -> str:
+    return "union" if told == "both" else told
+
+
+def _difference(here: GangSpec, told: GangSpec) -> str | None:
+    pairs: tuple[tuple[str, object, object], ...] = (
+        ("model_name", here.model_name, told.model_name),
+        ("role", here.role, told.role),
+        ("nnodes", here.nnodes, told.nnodes),
+        *(
+            (name, getattr(here.parallel, name), getattr(told.parallel, name))
+            for name in here.parallel.__struct_fields__
+        ),
+        ("number of endpoints", here.endpoints_per_node, told.endpoints_per_node),
+        ("config_digest", here.config_digest, told.config_digest),
+    )
+    return next((f"its {name} is {b}, not {a}" for name, a, b in pairs if a != b), None)
+
+
+def _member(
+    message: RegisterMsg | ReregisterMsg, business: Sequence[str], mgmt: Sequence[str], now: float
+) -> Member:
+    return Member(
+        key=member_key(message),
+        ip=message.pod_ip,
+        port=int(message.nm_port),
+        node_rank=0,
+        registered_at=now,
+        business_ports=tuple(business),
+        mgmt_ports=tuple(mgmt),
+        boot_id=message.boot_id,
+        pod_name=message.pod_name,
+        pod_uid=message.pod_uid,
+        node_index=message.node_index,
+        bootstrap_port=message.bootstrap_port,
+        rendezvous_ports=message.rendezvous_ports,
+        features=message.features,
+        enable_engine_relaunch=message.enable_engine_relaunch,
+        freeze_sec=message.freeze_sec,
+        version=message.version,
+        ranktable=message.ranktable if isinstance(message, RegisterMsg) else None,
+    )
+
+
+def _malformed(
+    message: RegisterMsg | ReregisterMsg, business: Sequence[str], mgmt: Sequence[str]
+) -> str | None:
+    """What no other member is needed to see."""
+    if not message.nm_port.isdecimal():
+        return f"nm_port: {message.nm_port!r} is not a port number"
+    if message.nnodes < 1:
+        return f"nnodes: {message.nnodes} is less than 1"
+    if _role(message.role) not in ROLES:
+        return f"role: {message.role!r} is none of {', '.join(sorted(ROLES))}, both"
+    if message.node_index is not None and not 0 <= message.node_index < message.nnodes:
+        return f"node_index: {message.node_index} is not below nnodes, which is {message.nnodes}"
+    if not business or len(business) != len(mgmt):
+        return f"business_port names {len(business)} endpoints, mgmt_port {len(mgmt)}: one of each is needed"
+    if message.rendezvous_ports is not None and port_range(message.rendezvous_ports) is None:
+        return f'rendezvous_ports: {message.rendezvous_ports!r} is not a range such as "29500-29599"'
+    return _sizes_disagree(message.parallel_config.dp_size, message.nnodes, len(business))
+
+
+def _sizes_disagree(dp_size: int, nnodes: int, endpoints: int) -> str | None:
+    """Endpoints stand for whole data-parallel ranks, or several nodes' for one."""
+    total = nnodes * endpoints
+    if dp_size >= 1 and (total % dp_size == 0 or dp_size % total == 0):
+        return None
+    return f"dp_size {dp_size} does not fit {total} endpoints ({nnodes} nodes with {endpoints} each)"
+
+
+def port_range(text: str) -> range | None:
+    """`"A-B"`, both included; None if it is no such thing."""
+    first, dash, last = text.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal()):
+        return None
+    if not 0 < int(first) <= int(last) <= 65535:
+        return None
+    return range(int(first), int(last) + 1)

@@ -1,22 +1,23 @@
-"""What a report means, and which strategy answers it (design 5; S08, S09)."""
+"""What a death report means, which strategy answers it, and what its sender is told (design 5; S08, S09)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from controller.model.instance import Instance
-from controller.model.member import MemberKey
-from controller.model.relaunch.run import Run
+from controller.model.budget import Budget, Spent, spend_run
+from controller.model.instance import Instance, InstanceStatus
+from controller.model.member import MemberKey, same_boot
+from controller.model.relaunch.run import Run, RunStep
 from controller.model.settings import RelaunchSettings
-from supervisor.wire import Recovery, SoftwareFaultMsg
+from supervisor.wire import EngineHealth, Recovery, SoftwareFaultMsg
 
 ENGINE_DEAD = 0x1000001
 ENGINE_UNHEALTHY = 0x1000002
 
 
 class FaultLevel(IntEnum):
-    """Higher is graver; a strategy of a higher level preempts one of a lower."""
+    """Higher is graver: a strategy of a higher level preempts one of a lower."""
 
     HEALTHY = 0
     L1 = 1
@@ -34,7 +35,7 @@ class FaultCategory(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FaultIdentity:
-    """Death reports that agree in this are one death."""
+    """Death reports that agree in this are one death (S25)."""
 
     member: MemberKey
     epoch: int | None
@@ -43,19 +44,21 @@ class FaultIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class SoftwareFault:
+class Fault:
     identity: FaultIdentity
     level: FaultLevel
+    category: FaultCategory
     code: int
     """0 when healthy."""
-    category: FaultCategory
     message: str
-    received_at: float
+    boot_id: str | None = None
     probe_derived: bool = False
     """The process lives, a Liveness or Canary probe failed (exception_type `unhealthy:<probe>`)."""
 
 
 class Strategy(StrEnum):
+    """Recovery actions; those that expect to do without a new engine process come here (S08)."""
+
     ENGINE_RELAUNCH = "engine_relaunch"
 
 
@@ -66,7 +69,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportAnswer:
+class Judgement:
     """What the reporter is told, and what is to be done."""
 
     recovery: Recovery
@@ -74,25 +77,108 @@ class ReportAnswer:
     to_run: bool = False
     """Give it to the open run as exchange.Fault."""
     opens: bool = False
-    """Open a run for it, if `need` does not name a better cause."""
+    """Open a run for it."""
 
 
-def classify(message: SoftwareFaultMsg, member: MemberKey, now: float) -> SoftwareFault:
-    raise NotImplementedError
+def classify(message: SoftwareFaultMsg, member: MemberKey) -> Fault:
+    level, code = {
+        EngineHealth.HEALTHY: (FaultLevel.HEALTHY, 0),
+        EngineHealth.DEAD: (FaultLevel.L2, ENGINE_DEAD),
+        EngineHealth.UNHEALTHY: (FaultLevel.L2, ENGINE_UNHEALTHY),
+    }[message.engine_status]
+    return Fault(
+        identity=FaultIdentity(member, message.epoch, message.engine_id, message.pid),
+        level=level,
+        category=FaultCategory.SOFTWARE,
+        code=code,
+        message=f"engine {message.engine_id} on {message.pod_ip}: {message.exception_message}",
+        boot_id=message.boot_id,
+        probe_derived=message.exception_type.startswith("unhealthy:"),
+    )
 
 
-def select(fault: SoftwareFault, prev_strategy_failed: bool, settings: RelaunchSettings) -> Selection:
-    """The strategy for a fault when nothing runs; pure of budget, which the run itself checks."""
-    raise NotImplementedError
+def select(fault: Fault, prev_strategy_failed: bool, settings: RelaunchSettings) -> Selection:
+    """The strategy for a fault while nothing runs; whether its budget lasts is the run's own question.
+
+    `prev_strategy_failed`: a strategy that expected to recover without restarting engines has failed for this
+    instance; whatever the fault, the next one is the relaunch, under the same switch (S08).
+    """
+    if fault.level is FaultLevel.HEALTHY:
+        return Selection(None, "the engine is healthy")
+    if prev_strategy_failed:
+        return _relaunch("the strategy before it failed", settings)
+    if fault.code == ENGINE_DEAD:
+        return _relaunch("the engine is dead", settings)
+    return Selection(None, f"nothing is done about fault {fault.code:#x} of level {fault.level.name}")
 
 
-def answer(
-    fault: SoftwareFault,
+def judge_report(
+    fault: Fault,
     instance: Instance,
+    *,
     run: Run | None,
+    other_strategy: str | None,
     handled: frozenset[FaultIdentity],
     prev_strategy_failed: bool,
+    budget: Budget,
     settings: RelaunchSettings,
-) -> ReportAnswer:
-    """Absorb, queue or act on a report, so that nobody freezes in vain and nothing is relaunched twice."""
-    raise NotImplementedError
+) -> Judgement:
+    """Act on a report, queue or absorb it, so that nobody freezes in vain and nothing is relaunched twice.
+
+    `other_strategy` names the strategy that runs instead of a relaunch, `handled` holds the deaths that runs
+    of this instance have dealt with.
+    """
+    selection = select(fault, prev_strategy_failed, settings)
+    if selection.strategy is None:
+        return Judgement(Recovery.NONE, selection.reason)
+    if outdated := _outdated(fault, instance):
+        return Judgement(Recovery.NONE, outdated)
+    if run is not None:
+        return _during(fault, run, settings)
+    if other_strategy is not None:
+        return Judgement(Recovery.PENDING, f"{other_strategy} runs, the report is judged at its end")
+    if no_run := _no_run(fault, instance, handled):
+        return Judgement(Recovery.NONE, no_run)
+    spent = spend_run(budget, settings)
+    if isinstance(spent, Spent):
+        return Judgement(Recovery.NONE, spent.reason, opens=True)
+    return Judgement(Recovery.ENGINE_RELAUNCH, selection.reason, opens=True)
+
+
+def _relaunch(why: str, settings: RelaunchSettings) -> Selection:
+    if not settings.enable_engine_relaunch:
+        return Selection(None, f"{why}, but enable_engine_relaunch is off")
+    return Selection(Strategy.ENGINE_RELAUNCH, why)
+
+
+def _outdated(fault: Fault, instance: Instance) -> str | None:
+    member = instance.member(fault.identity.member)
+    if member is None or instance.status is InstanceStatus.DELETED:
+        return f"{fault.identity.member} is no member of a living instance"
+    if not same_boot(member.boot_id, fault.boot_id):
+        return f"the report is of boot {fault.boot_id}, {member.address} is in boot {member.boot_id}"
+    return None
+
+
+def _during(fault: Fault, run: Run, settings: RelaunchSettings) -> Judgement:
+    """Absorbed as part of what the run repairs (F15), or the end of it; the run decides by the epoch."""
+    if run.step in (RunStep.PHASE2, RunStep.CLEANUP, RunStep.CLOSED):
+        return Judgement(Recovery.NONE, f"run {run.id} no longer relaunches in place", to_run=True)
+    again = fault.identity.epoch == run.epoch and run.step in (RunStep.START, RunStep.AWAIT)
+    if again and isinstance(spent := spend_run(run.budget, settings), Spent):
+        return Judgement(Recovery.NONE, spent.reason, to_run=True)
+    return Judgement(Recovery.ENGINE_RELAUNCH, f"run {run.id} is relaunching the instance", to_run=True)
+
+
+def _no_run(fault: Fault, instance: Instance, handled: frozenset[FaultIdentity]) -> str | None:
+    if fault.identity in handled:
+        return "a run has dealt with this death already"
+    if fault.identity.epoch is not None and fault.identity.epoch < instance.epoch:
+        return f"the engine of epoch {fault.identity.epoch} was replaced, the instance is in {instance.epoch}"
+    if instance.held:
+        return f"the instance is held: {instance.reason}"
+    if instance.abandoned_epoch == instance.epoch:
+        return "an operator gave the relaunch of this epoch up"
+    if any(member.leaving for member in instance.members):
+        return "the instance is draining"
+    return None

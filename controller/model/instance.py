@@ -6,10 +6,11 @@ on top stands C6 of design 4. Who may be a member is `assembly`'s; how a gang is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from controller.model.member import InstanceKey, Member, MemberKey, Observation, observed
+from controller.model.member import InstanceKey, Member, MemberKey, Observation, observed, why_not_normal
 from controller.model.settings import InstanceSettings
 from supervisor.wire import ParallelConfig
 
@@ -82,6 +83,9 @@ class Instance:
     reason: str = ""
     """Why it is in this status, in words."""
     held: bool = False
+    """Its budget is spent: assembled, but not started until an operator resets it or a new digest comes."""
+    abandoned_epoch: int | None = None
+    """An operator gave the relaunch of this epoch's engines up."""
     last_registration_at: float = 0.0
 
     @property
@@ -121,27 +125,119 @@ def judge(
     While a run is open it alone decides between ACTIVE and INACTIVE (C6), so only the silence of all counts.
     Call it after every heartbeat and once a second.
     """
-    raise NotImplementedError
+    if instance.status is InstanceStatus.DELETED or not instance.members:
+        return None
+    stale = [m for m in instance.members if now - m.last_heard > settings.heartbeat_timeout_active_sec]
+    if unasked := tuple(m.key for m in stale if m.unreachable_since is None):
+        return AskDirectly(unasked)
+    if len(stale) == len(instance.members) and (over := _all_silent(instance, now, settings)):
+        return Verdict(InstanceEvent.HEARTBEAT_TIMEOUT, over)
+    if run_open:
+        return None
+    if instance.status is InstanceStatus.ACTIVE and stale:
+        return Verdict(InstanceEvent.HEARTBEAT_TIMEOUT, f"{_addresses(stale)} cannot be reached")
+    return _judge_observations(instance, now, settings)
+
+
+def _all_silent(instance: Instance, now: float, settings: InstanceSettings) -> str | None:
+    if all(member.leaving for member in instance.members):
+        return "all members have left"
+    limit = settings.heartbeat_timeout_inactive_sec
+    if instance.status is InstanceStatus.ACTIVE:
+        limit = settings.heartbeat_timeout_active_sec
+    if all(now - member.last_heard > limit for member in instance.members):
+        return f"no member has been heard of for {limit:g} s"
+    return None
+
+
+def _judge_observations(instance: Instance, now: float, settings: InstanceSettings) -> Verdict | None:
+    if leaving := [m for m in instance.members if m.leaving]:
+        return Verdict(InstanceEvent.ABNORMAL, f"{_addresses(leaving)} is leaving: draining")
+    if instance.epoch == 0:
+        return None
+    if abnormal := abnormal_endpoints(instance):
+        return Verdict(InstanceEvent.ABNORMAL, abnormal)
+    why = why_not_ready(instance, now, settings)
+    if why is None:
+        return Verdict(InstanceEvent.NORMAL, "all endpoints are normal")
+    if instance.status is not InstanceStatus.ACTIVE:
+        return Verdict(InstanceEvent.INIT, why)
+    not_serving = _why_not_serving(instance)
+    return Verdict(InstanceEvent.ABNORMAL, not_serving) if not_serving else None
+
+
+def abnormal_endpoints(instance: Instance) -> str | None:
+    """In words, those that are ABNORMAL in the present epoch and boot."""
+    found = [
+        f"endpoint {id_} on {member.address} is abnormal"
+        for member in instance.members
+        if (seen := member.observation) and member.in_epoch
+        if seen.epoch == instance.epoch or not member.tells_epoch
+        for id_ in seen.abnormal
+    ]
+    return ", ".join(found) or None
 
 
 def why_not_ready(instance: Instance, now: float, settings: InstanceSettings) -> str | None:
     """None only if C6 allows ACTIVE: every member fresh, of this epoch and boot, all endpoints NORMAL."""
-    raise NotImplementedError
+    if not_serving := _why_not_serving(instance):
+        return not_serving
+    stale = [m for m in instance.members if now - m.last_heard > settings.fresh_sec]
+    return f"the heartbeats of {_addresses(stale)} stay away" if stale else None
+
+
+def _why_not_serving(instance: Instance) -> str | None:
+    """The part of C6 that does not change with time alone."""
+    if not instance.complete:
+        return f"{len(instance.members)} of {instance.spec.nnodes} members"
+    for member in instance.members:
+        if not member.in_epoch:
+            return f"{member.address} restarted and has not been started since"
+        ids = endpoint_ids(instance, member)
+        if why := why_not_normal(member, member.observation, instance.epoch, ids):
+            return why
+    return None
+
+
+def endpoint_ids(instance: Instance, member: Member) -> tuple[int, ...]:
+    """They count over all members by rank, so that they are unique in the instance."""
+    count = instance.spec.endpoints_per_node
+    return tuple(range(member.node_rank * count, (member.node_rank + 1) * count))
 
 
 def observe(instance: Instance, key: MemberKey, observation: Observation) -> Instance:
     """A member was heard, by heartbeat or by a direct answer."""
-    raise NotImplementedError
+    highest = max(instance.highest_epoch, observation.epoch)
+    return replace(
+        _with_member(instance, key, lambda member: observed(member, observation)), highest_epoch=highest
+    )
 
 
 def unreachable(instance: Instance, key: MemberKey, now: float) -> Instance:
     """A member that was to be asked directly did not answer."""
-    raise NotImplementedError
+    return _with_member(instance, key, lambda member: replace(member, unreachable_since=now))
 
 
 def begin_epoch(instance: Instance, epoch: int) -> Instance:
     """EpochBegins of a run: every member's present life takes part in `epoch`."""
-    raise NotImplementedError
+    members = tuple(replace(member, in_epoch=True) for member in instance.members)
+    highest = max(instance.highest_epoch, epoch)
+    return replace(instance, epoch=epoch, highest_epoch=highest, members=members)
+
+
+def abandon(instance: Instance) -> Instance:
+    """EpochAbandoned of a run."""
+    return replace(instance, abandoned_epoch=instance.epoch)
+
+
+def hold(instance: Instance, reason: str) -> Instance:
+    """InstanceHeld of a run."""
+    return replace(instance, held=True, reason=reason)
+
+
+def release(instance: Instance) -> Instance:
+    """An operator's reset-failed; the budget is reset with it."""
+    return replace(instance, held=False, abandoned_epoch=None, reason="reset by an operator")
 
 
 def activate(instance: Instance, reason: str, now: float) -> Instance:
@@ -150,10 +246,19 @@ def activate(instance: Instance, reason: str, now: float) -> Instance:
 
 
 def deactivate(instance: Instance, reason: str, now: float) -> Instance:
-    """InstanceInactive of a run, or of `leaving`."""
+    """InstanceInactive of a run."""
     return transition(instance, Verdict(InstanceEvent.ABNORMAL, reason), now)
 
 
 def delete(instance: Instance, reason: str, now: float) -> Instance:
     """By an operator's terminate; no way leads back."""
     return replace(instance, status=InstanceStatus.DELETED, since=now, reason=reason)
+
+
+def _with_member(instance: Instance, key: MemberKey, change: Callable[[Member], Member]) -> Instance:
+    members = tuple(change(member) if member.key == key else member for member in instance.members)
+    return replace(instance, members=members)
+
+
+def _addresses(members: list[Member]) -> str:
+    return ", ".join(member.address for member in members)

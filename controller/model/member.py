@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from supervisor.wire import EndpointStatus, HeartbeatMsg, NodeManagerStatus, Step
+from supervisor.wire import EndpointStatus, HeartbeatMsg, NodeManagerStatus, Ranktable, Step
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -85,6 +85,7 @@ class Member:
     enable_engine_relaunch: bool = True
     freeze_sec: float | None = None
     version: str | None = None
+    ranktable: Ranktable | None = None
     observation: Observation | None = None
     in_epoch: bool = False
     """This life takes part in the instance's current epoch; false until it was told to start."""
@@ -103,6 +104,10 @@ class Member:
     def knows_prepare(self) -> bool:
         """Else it has only the seed's `restart` and `abort`."""
         return "prepare" in self.features
+
+    @property
+    def tells_epoch(self) -> bool:
+        return "epoch" in self.features
 
     @property
     def last_heard(self) -> float:
@@ -174,3 +179,21 @@ def observed(member: Member, observation: Observation) -> Member:
     if observation.sequence == 0 and previous:
         observation = replace(observation, sequence=previous.sequence)
     return replace(member, observation=observation, unreachable_since=None)
+
+
+def why_not_normal(member: Member, seen: Observation | None, epoch: int, ids: tuple[int, ...]) -> str | None:
+    """None only if `seen` is of this boot and epoch and shows every endpoint of `ids` NORMAL (C5, F1).
+
+    An unextended peer tells neither, so its word has to do.
+    """
+    if seen is None:
+        return f"{member.address} has not been heard of yet"
+    if not same_boot(member.boot_id, seen.boot_id):
+        return f"{member.address} is in another boot"
+    if member.tells_epoch and seen.epoch != epoch:
+        return f"{member.address} is in epoch {seen.epoch}, not {epoch}"
+    for id_ in ids if seen.statuses else ():
+        status = seen.statuses.get(id_)
+        if status is not EndpointStatus.NORMAL:
+            return f"endpoint {id_} on {member.address} is {status or 'not reported'}"
+    return None if seen.normal else f"{member.address} reports an endpoint that is not normal"

@@ -5,18 +5,47 @@ So a lost event, a restarted controller or a run that ended badly never leaves a
 
 from __future__ import annotations
 
-from controller.model.budget import Budget
-from controller.model.instance import Instance
-from controller.model.relaunch.run import Cause
+from controller.model.instance import Instance, InstanceStatus, abnormal_endpoints
+from controller.model.relaunch.run import Cause, RunReason
 from controller.model.settings import RelaunchSettings
 
 
-def run_needed(instance: Instance, budget: Budget, settings: RelaunchSettings) -> Cause | None:
-    """Ask when no run is open: after each registration, each heartbeat, each end of a run.
+def run_needed(instance: Instance, settings: RelaunchSettings) -> Cause | None:
+    """Ask when no run is open: after each registration, each heartbeat, each end of a run, and once a second.
 
-    * complete, nobody takes part in the epoch -> `assemble` (cold start, and after phase 2);
-    * some take part and some are new boots, or a member is silent -> `fault` (member lost);
-    * an endpoint is ABNORMAL in this epoch and fresh -> `fault` (judged again at the end of a run);
-    * leaving, DELETED, incomplete, held and waiting -> None.
+    * complete and nobody takes part in the epoch -> `assemble` (cold start, and after phase 2);
+    * some take part, others are new boots or cannot be reached -> `fault`: a member is lost;
+    * an endpoint is ABNORMAL in this epoch -> `fault`: so is judged again at the end of a run;
+    * DELETED, held, draining, incomplete, given up by an operator -> None.
     """
-    raise NotImplementedError
+    if instance.status is InstanceStatus.DELETED or instance.held:
+        return None
+    if any(member.leaving for member in instance.members):
+        return None
+    if lost := lost_members(instance):
+        return Cause(RunReason.FAULT, lost)
+    if not instance.complete:
+        return None
+    if not any(member.in_epoch for member in instance.members):
+        return Cause(RunReason.ASSEMBLE, f"all {len(instance.members)} members have registered")
+    return _abnormal(instance, settings)
+
+
+def lost_members(instance: Instance) -> str | None:
+    """In words, who is missing from an epoch in which others take part; None if nobody."""
+    if not any(member.in_epoch and not member.superseded for member in instance.members):
+        return None
+    restarted = [m.address for m in instance.members if m.superseded or not m.in_epoch]
+    silent = [m.address for m in instance.members if m.unreachable_since is not None]
+    words = [
+        *(f"the container of {address} restarted" for address in restarted),
+        *(f"{address} cannot be reached" for address in silent),
+    ]
+    return ", ".join(words) or None
+
+
+def _abnormal(instance: Instance, settings: RelaunchSettings) -> Cause | None:
+    if not settings.enable_engine_relaunch or instance.abandoned_epoch == instance.epoch:
+        return None
+    abnormal = abnormal_endpoints(instance)
+    return Cause(RunReason.FAULT, abnormal, endpoint_abnormal=True) if abnormal else None

@@ -182,6 +182,20 @@ class EpochBegins:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochAbandoned:
+    """An operator gave this relaunch up: `instance.abandon`, so that the same fault opens no other run."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceHeld:
+    """`instance.hold`: it may be assembled but not started."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceActive:
     """DONE, ACTIVE and this journal row are one transition (C6): one transaction, no await between."""
 
@@ -220,7 +234,7 @@ class Close:
     outcome: Outcome
     message: str
     follow: Cause | None = None
-    """The run to open next, at once or (after phase 2) when `instance.run_needed` says so."""
+    """The run to open next, at once or (after phase 2) when `need.run_needed` says so."""
 
 
 Action = (

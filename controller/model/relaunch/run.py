@@ -78,16 +78,18 @@ class Farewell(StrEnum):
     """It accepted `start` and keeps its freeze until the first new boot of another (S05)."""
     ACKNOWLEDGED = "acknowledged"
     FAILED = "failed"
-    """Named in an error."""
+    NAMED = "named"
+    """Failed, and an error names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One member's row in the run's table."""
+    """One member's row in the run's table. Events only write facts here; the checks of the steps decide."""
 
     member: Member
     """As it was when the run opened; its boot_id is the one every answer is compared with."""
     stage: Stage = Stage.NONE
+    stage_since: float = 0.0
     outstanding: int | None = None
     """Number of the request that is being answered."""
     sent_at: float = 0.0
@@ -99,18 +101,30 @@ class Progress:
     timed_out: bool = False
     """A request of this step may have been carried out without our knowing."""
     may_be_frozen: bool = False
-    stage_since: float = 0.0
     seen: Observation | None = None
-    """The newest of heartbeat and status since the run opened."""
+    """The newest of heartbeat and status."""
     heartbeat: Observation | None = None
+    cannot: str | None = None
+    """It refused for good: in words."""
+    gone: str | None = None
+    """It is lost or unreachable: in words."""
+    left: bool = False
+    """Its boot is over, which was proved; nothing more is sent to it."""
+    new_boot: bool = False
+    """It has registered since."""
+    higher_epoch: int | None = None
+    """It refused the run's epoch as stale."""
     died: str | None = None
     """An engine of it is dead again in this epoch: in words."""
-    new_boot: bool = False
     farewell: Farewell = Farewell.NONE
 
     @property
     def key(self) -> MemberKey:
         return self.member.key
+
+    @property
+    def address(self) -> str:
+        return self.member.address
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +172,25 @@ class Run:
     settings: RelaunchSettings
     instance_settings: InstanceSettings
     members: Mapping[MemberKey, Progress]
+    opened_at: float = 0.0
     step: RunStep = RunStep.OPEN
     step_deadline: float = 0.0
     backoff_sec: float = 0.0
     prepare_sent: bool = False
     rereads: int = 0
     next_number: int = 1
+    phase: int = 1
     history: tuple[StepRecord, ...] = ()
+    closing: Outcome | None = None
+    """What the run ends as after its clean-up."""
     outcome: Outcome | None = None
     message: str = ""
-    phase2: bool = False
-    """Phase 2 was entered, which every later step keeps."""
-    opened_at: float = 0.0
+
+    @property
+    def rows(self) -> tuple[Progress, ...]:
+        return tuple(self.members.values())
+
+    @property
+    def by_restart(self) -> bool:
+        """A gang is driven by what all its members know (design 8, Skew)."""
+        return not all(row.member.knows_prepare for row in self.rows)
