@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., object])
 class CommandFailed(click.ClickException):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
-        self.exit_code = exit_code
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
 
 
 def socket_option(command: F) -> F:
