@@ -45,7 +45,11 @@ class Shape:
 
     @property
     def arguments(self) -> list[str]:
-        return [f"--{field.name}={getattr(self, field.name)}" for field in fields(self)]
+        return [f"{_flag(field.name)}={getattr(self, field.name)}" for field in fields(self)]
+
+
+def _flag(field_name: str) -> str:
+    return f"--{field_name.replace('_', '-')}"
 
 
 def _weights(shape: Shape) -> "Iterator[tuple[str, NDArray[float32]]]":
@@ -142,7 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make a tiny llama model with random weights, in GGUF.")
     parser.add_argument("out", type=Path)
     for field in fields(Shape):
-        parser.add_argument(f"--{field.name}", type=int, default=field.default)
+        parser.add_argument(_flag(field.name), type=int, default=field.default)
     arguments = vars(parser.parse_args())
     make(Shape(**{field.name: arguments[field.name] for field in fields(Shape)}), arguments["out"])
 
