@@ -23,12 +23,14 @@ from functools import partial
 import trio
 
 from supervisor.process import procfs
-from supervisor.process.procfs import Identity, ProcessStat
+from supervisor.process.attribution import certainly_not_newborn
+from supervisor.process.procfs import Identity
 from supervisor.process.spawn import Credentials, Spawn, SpawnError, apply_settings, explain, resolve_credentials
 
-__all__ = ["Child", "Children", "ExitStatus", "Spawn", "SpawnError", "certainly_not_newborn"]
+__all__ = ["Child", "Children", "ExitStatus", "Spawn", "SpawnError"]
 
 MAX_SPAWNS_IN_FLIGHT = 16
+MAX_SCANS = 8
 _PEEK = os.WEXITED | os.WNOWAIT | os.WNOHANG
 _ABORTED_SPAWN_SEC = 5.0
 
@@ -80,6 +82,8 @@ class Children:
         self._in_flight: list[int] = []
         """For each spawn whose pid we do not know yet: when it began, in boot ticks."""
         self._spawn_threads = trio.CapacityLimiter(MAX_SPAWNS_IN_FLIGHT)
+        self.scan_threads = trio.CapacityLimiter(MAX_SCANS)
+        """For whoever reads /proc in worker threads: reads that hang cannot use up all threads there are."""
 
     @property
     def managed(self) -> frozenset[int]:
@@ -194,14 +198,6 @@ class Children:
             return True
         stat = procfs.read_stat(pid)
         return stat is not None and certainly_not_newborn(stat, os.getsid(0), min(self._in_flight))
-
-
-def certainly_not_newborn(stat: ProcessStat, our_session: int, spawn_began_ticks: int) -> bool:
-    """Whether a child of ours cannot have come from a spawn that began at that moment and still runs.
-
-    A newborn is in our session until it opens its own, which then has its own number.
-    """
-    return stat.started_ticks < spawn_began_ticks or stat.session not in (our_session, stat.pid)
 
 
 def _first_dead() -> int | None:

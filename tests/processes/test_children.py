@@ -12,7 +12,8 @@ import pytest
 import trio
 
 from supervisor.process import procfs
-from supervisor.process.children import Children, ExitStatus, Spawn, SpawnError, certainly_not_newborn
+from supervisor.process.attribution import certainly_not_newborn
+from supervisor.process.children import Children, ExitStatus, Spawn, SpawnError
 from supervisor.process.procfs import ProcessStat
 from supervisor.unit.model import ResourceLimit
 from tests.support.real_processes import gone, python_of, reaping, spawn_of, told

@@ -1,0 +1,128 @@
+"""Whose process is this? Pure rules over one scan of /proc.
+
+A unit's processes are those below its leader, and of the orphans we adopted those that are in the leader's session,
+were seen below the leader while their parents lived, or carry the invocation id. What an orphan has started is its
+unit's too. Nothing outside the supervisor's own descendants is ever looked at.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from supervisor.process.procfs import Identity, ProcessStat
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """By what the processes of one unit are known."""
+
+    leader: int | None
+    """A pid that is still pinned, and so is the number of its session; None when there is no such any more."""
+    invocation_ids: frozenset[str]
+    seen: frozenset[Identity] = frozenset()
+    claims_unowned_since: int | None = None
+    """Orphans that carry no invocation id at all and started at or after these ticks count as this unit's too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    supervisor: int
+    supervisor_session: int
+    managed: frozenset[int]
+    """Direct children that have an owner."""
+    newborn_ticks: int
+    """Children that started earlier cannot be newborns of a spawn in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    members: tuple[ProcessStat, ...]
+    """The living ones; zombies are past being stopped."""
+    in_doubt: bool = False
+    """There is an orphan that would be claimed, were it not perhaps a newborn. Look again in a moment."""
+
+
+def certainly_not_newborn(stat: ProcessStat, our_session: int, spawn_began_ticks: int) -> bool:
+    """Whether a child of ours cannot have come from a spawn that began at that moment and still runs.
+
+    A newborn is in our session until it opens its own, which then has its own number.
+    """
+    return stat.started_ticks < spawn_began_ticks or stat.session not in (our_session, stat.pid)
+
+
+def find_members(
+    stats: Mapping[int, ProcessStat],
+    marks: Marks,
+    around: Surroundings,
+    invocation_of: Callable[[int], str | None],
+) -> Found:
+    """The living processes of one unit. `invocation_of` is asked only about orphans that nothing else tells apart."""
+    below = _children_by_parent(stats)
+    found: dict[int, ProcessStat] = {}
+    in_doubt = False
+    if marks.leader is not None and marks.leader in stats:
+        found.update((stat.pid, stat) for stat in _with_all_below(stats[marks.leader], below))
+    for orphan in below[around.supervisor]:
+        if orphan.pid in around.managed:
+            continue
+        found.update((stat.pid, stat) for stat in _proven(orphan, below, marks, invocation_of))
+        if orphan.pid in found or not orphan.alive or not _claimable(orphan, marks, invocation_of):
+            continue
+        if certainly_not_newborn(orphan, around.supervisor_session, around.newborn_ticks):
+            found.update((stat.pid, stat) for stat in _with_all_below(orphan, below))
+        else:
+            in_doubt = True
+    return Found(tuple(stat for stat in found.values() if stat.alive), in_doubt)
+
+
+def all_below(pid: int, stats: Mapping[int, ProcessStat]) -> tuple[ProcessStat, ...]:
+    """The living descendants of a process, itself not included."""
+    if pid not in stats:
+        return ()
+    everything = _with_all_below(stats[pid], _children_by_parent(stats))
+    return tuple(stat for stat in everything if stat.alive and stat.pid != pid)
+
+
+def _proven(
+    orphan: ProcessStat,
+    below: Mapping[int, list[ProcessStat]],
+    marks: Marks,
+    invocation_of: Callable[[int], str | None],
+) -> Iterator[ProcessStat]:
+    """From the orphan down, every process that bears a mark, with all that it started."""
+    pending = [orphan]
+    while pending:
+        stat = pending.pop()
+        if (
+            (marks.leader is not None and stat.session == marks.leader)
+            or stat.identity in marks.seen
+            or (stat.alive and invocation_of(stat.pid) in marks.invocation_ids)
+        ):
+            yield from _with_all_below(stat, below)
+        else:
+            pending += below.get(stat.pid, ())
+
+
+def _claimable(orphan: ProcessStat, marks: Marks, invocation_of: Callable[[int], str | None]) -> bool:
+    since = marks.claims_unowned_since
+    return since is not None and orphan.started_ticks >= since and invocation_of(orphan.pid) is None
+
+
+def _with_all_below(top: ProcessStat, below: Mapping[int, list[ProcessStat]]) -> Iterator[ProcessStat]:
+    # A scan is no snapshot: numbers used again while it ran can even close a circle of parents.
+    visited, pending = set(), [top]
+    while pending:
+        stat = pending.pop()
+        if stat.pid not in visited:
+            visited.add(stat.pid)
+            yield stat
+            pending += below.get(stat.pid, ())
+
+
+def _children_by_parent(stats: Mapping[int, ProcessStat]) -> defaultdict[int, list[ProcessStat]]:
+    below: defaultdict[int, list[ProcessStat]] = defaultdict(list)
+    for stat in stats.values():
+        below[stat.parent].append(stat)
+    return below

@@ -1,0 +1,125 @@
+"""The live processes of one unit: look for them, signal them, wait until there are none.
+
+Whose a process is, decides `attribution.py`; in which order and with which signals a unit is stopped, `tree.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import trio
+
+from supervisor.process import procfs
+from supervisor.process.attribution import Found, Marks, Surroundings, find_members
+from supervisor.process.children import Child, Children
+from supervisor.process.pidfd import signal_process, wait_all_dead
+from supervisor.process.procfs import Identity, ProcessStat
+
+_DOUBT_SEC = 0.02
+"""Two ticks of the clock of start times: after that a process is certainly older than the next look."""
+_MOST_DOUBTS = 5
+
+
+class Members:
+    """Finds what belongs to a child, or, without one, what carries one of the invocation ids."""
+
+    def __init__(
+        self,
+        children: Children,
+        child: Child | None,
+        invocation_ids: Iterable[str],
+        *,
+        claim_unowned: bool = False,
+    ) -> None:
+        self._children = children
+        self._child = child
+        self._invocation_ids = frozenset(invocation_ids)
+        self._claim_unowned = claim_unowned
+        self.last_seen: tuple[ProcessStat, ...] = ()
+        self.refused: set[Identity] = set()
+        """Those we were not permitted to signal."""
+
+    async def look(self) -> Found:
+        """Scan once, in a worker thread: reading /proc of a process that hangs in a driver can hang too.
+
+        Cancelled, the thread is left behind; it changes nothing.
+        """
+        around = Surroundings(
+            supervisor=os.getpid(),
+            supervisor_session=os.getsid(0),
+            managed=self._children.managed,
+            newborn_ticks=self._children.newborn_ticks(),
+        )
+        found = await trio.to_thread.run_sync(
+            partial(_scan, self._marks(), around),
+            abandon_on_cancel=True,
+            limiter=self._children.scan_threads,
+        )
+        if self._child is not None:
+            self._child.seen.update(stat.identity for stat in found.members)
+        self.last_seen = found.members
+        return found
+
+    def signal(self, members: Iterable[ProcessStat], signum: int) -> None:
+        """Signal each of them; the dead are passed over."""
+        for stat in members:
+            try:
+                signal_process(stat.identity, signum)
+            except PermissionError:
+                self.refused.add(stat.identity)
+
+    def kill(self, members: Sequence[ProcessStat]) -> None:
+        """SIGKILL: the child's group in one stroke, which no fork escapes, and one by one those outside of it."""
+        self.signal((stat for stat in members if not self._in_group(stat)), signal.SIGKILL)
+        if self._child is None:
+            return
+        try:
+            self._children.signal_group(self._child, signal.SIGKILL)
+        except PermissionError:
+            self.refused.update(stat.identity for stat in members if self._in_group(stat))
+
+    def _in_group(self, stat: ProcessStat) -> bool:
+        return self._child is not None and not self._child.released and stat.group == self._child.pid
+
+    async def until_gone(
+        self, act: Callable[[tuple[ProcessStat, ...]], bool], *, again_sec: float = math.inf
+    ) -> None:
+        """Act on what there is, wait for its death, look again, until two looks agree that nothing is left.
+
+        One look is no proof: a process can fork and die behind the back of a scan. When `act` says that it met new
+        ones the next look follows at once, because they may have forked meanwhile; otherwise it waits, at most
+        `again_sec`. All that died is reaped when this returns.
+        """
+        quiet_looks, doubts = 0, 0
+        while quiet_looks < 2:
+            found = await self.look()
+            if found.members:
+                quiet_looks = 0
+                if not act(found.members):
+                    with trio.move_on_after(again_sec):
+                        await wait_all_dead(stat.identity for stat in found.members)
+            elif found.in_doubt and doubts < _MOST_DOUBTS:
+                doubts += 1
+                await trio.sleep(_DOUBT_SEC)
+            else:
+                quiet_looks += 1
+        self._children.collect()
+
+    def _marks(self) -> Marks:
+        child = self._child
+        if child is None:
+            return Marks(None, self._invocation_ids)
+        return Marks(
+            leader=None if child.released else child.pid,
+            invocation_ids=self._invocation_ids,
+            seen=frozenset(child.seen),
+            claims_unowned_since=child.started_ticks if self._claim_unowned else None,
+        )
+
+
+def _scan(marks: Marks, around: Surroundings) -> Found:
+    return find_members(procfs.scan(), marks, around, partial(procfs.environment_value, name="INVOCATION_ID"))

@@ -1,0 +1,196 @@
+"""Stop a unit's whole tree, verified.
+
+The ladder is systemd's (systemd.kill(5)), with one difference in `mixed`: when the main process went, the others
+are asked as well before they are killed. "Gone" means that two scans found nothing and all is reaped.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import trio
+
+from supervisor.process import procfs
+from supervisor.process.children import Child, Children
+from supervisor.process.members import Members
+from supervisor.process.procfs import Identity, ProcessStat
+from supervisor.process.watch import descendants, matching, note_descendants, wait_any_death
+from supervisor.unit.model import KillMode
+
+__all__ = ["Survivor", "TreeReport", "descendants", "matching", "note_descendants", "stop_tree", "wait_any_death"]
+
+KILL_AGAIN_SEC = 0.25
+"""How long a round of killing waits for its dead before it scans again for what they forked meanwhile."""
+BLIND_SEC = 0.5
+"""How long the first signal waits for the first look."""
+LAST_LOOK_SEC = 1.0
+"""Beyond all deadlines: one look for an honest report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survivor:
+    pid: int
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TreeReport:
+    gone: bool
+    """Verified: nothing is left and everything is reaped."""
+    escalated: bool
+    """Asking was not enough; the final signal had to be sent."""
+    killed: tuple[int, ...]
+    """To which processes the final signal was sent."""
+    survivors: tuple[Survivor, ...]
+    """What was left when time was up; of a tree that kept forking, what the last look saw."""
+    duration_sec: float
+
+    @property
+    def reason(self) -> str:
+        """Why it is not gone, for people; empty if it is."""
+        if self.gone:
+            return ""
+        if not self.survivors:
+            return f"after {self.duration_sec:.1f} s it could not be verified that no process is left"
+        left = ", ".join(f"{one.pid} ({one.name}: {one.why})" for one in self.survivors)
+        return f"after {self.duration_sec:.1f} s still there: {left}"
+
+
+async def stop_tree(
+    children: Children,
+    child: Child,
+    *,
+    invocation_id: str,
+    mode: KillMode | str,
+    signal: int,
+    grace_sec: float,
+    final_signal: int = signal.SIGKILL,
+    send_sigkill: bool = True,
+    kill_deadline_sec: float = 10.0,
+    claim_unowned: bool = False,
+) -> TreeReport:
+    """Ask, wait, kill, verify; then release the child, if it is dead.
+
+    Works from every state: running, crashed, stopped by SIGSTOP, gone. With no grace nothing is asked first. Never
+    takes longer than the grace, the kill deadline and a second for the report. The caller sees to it that no spawn
+    with this invocation id is in flight, and says with `claim_unowned` that no other unit can have left an orphan
+    with a cleared environment.
+
+    Cancelled: signals that were sent stay sent, the child is not released, and calling it again carries on.
+    """
+    ladder = _Ladder(children, child, invocation_id, KillMode(mode), claim_unowned)
+    began = trio.current_time()
+    grace_end = began + max(0.0, grace_sec)
+    if grace_sec > 0:
+        with trio.move_on_at(grace_end):
+            await ladder.ask(signal)
+    if send_sigkill and not ladder.gone:
+        with trio.move_on_at(grace_end + kill_deadline_sec):
+            await ladder.kill(final_signal)
+    survivors = () if ladder.gone else await ladder.survivors()
+    if child.exited.is_set():
+        children.release(child)
+    return TreeReport(
+        gone=ladder.gone,
+        escalated=bool(ladder.killed),
+        killed=tuple(sorted(ladder.killed)),
+        survivors=survivors,
+        duration_sec=trio.current_time() - began,
+    )
+
+
+class _Ladder:
+    """The steps of one stop. `gone` becomes true only when a step has run to its end."""
+
+    def __init__(
+        self, children: Children, child: Child, invocation_id: str, mode: KillMode, claim_unowned: bool
+    ) -> None:
+        self._children = children
+        self._child = child
+        self._mode = mode
+        self._members = Members(children, child, (invocation_id,), claim_unowned=claim_unowned)
+        self._asked: set[Identity] = set()
+        self._sentenced: set[Identity] = set()
+        self.killed: set[int] = set()
+        self.gone = False
+
+    async def ask(self, signum: int) -> None:
+        if self._mode is not KillMode.CONTROL_GROUP:
+            await self._ask_main(signum)
+        if self._mode is not KillMode.PROCESS:
+            await self._members.until_gone(lambda members: self._ask_each(members, signum))
+        self.gone = True
+
+    async def kill(self, signum: int) -> None:
+        if self._mode is KillMode.PROCESS:
+            await self._kill_main(signum)
+        else:
+            await self._look_or_kill_blindly()
+            await self._members.until_gone(
+                lambda members: self._kill_each(members, signum), again_sec=KILL_AGAIN_SEC
+            )
+        self.gone = True
+
+    async def survivors(self) -> tuple[Survivor, ...]:
+        with trio.move_on_after(LAST_LOOK_SEC):
+            await self._members.look()
+        return tuple(
+            Survivor(stat.pid, stat.name, self._why(stat))
+            for stat in self._members.last_seen
+            if self._mode is not KillMode.PROCESS or stat.pid == self._child.pid
+        )
+
+    async def _ask_main(self, signum: int) -> None:
+        with trio.move_on_after(BLIND_SEC):
+            await self._members.look()  # remembers who is below it while the parents live
+        self._ask_each(self._main(), signum)
+        if self._mode is KillMode.MIXED:
+            self._members.signal(self._members.last_seen, signal.SIGCONT)  # it may wait for others that are stopped
+        await self._child.exited.wait()
+
+    def _main(self) -> tuple[ProcessStat, ...]:
+        stat = None if self._child.exited.is_set() else procfs.read_stat(self._child.pid)
+        return () if stat is None else (stat,)
+
+    async def _look_or_kill_blindly(self) -> None:
+        """The group must be killed even when a scan hangs on the /proc of some process in a driver."""
+        with trio.move_on_after(BLIND_SEC) as patience:
+            await self._members.look()
+        if patience.cancelled_caught:
+            self._members.kill(())
+
+    def _ask_each(self, members: Iterable[ProcessStat], signum: int) -> bool:
+        fresh = [stat for stat in members if stat.identity not in self._asked]
+        self._asked.update(stat.identity for stat in fresh)
+        self._members.signal(fresh, signum)
+        self._members.signal(fresh, signal.SIGCONT)  # a stopped process hears nothing else (systemd.kill(5))
+        return bool(fresh)
+
+    async def _kill_main(self, signum: int) -> None:
+        self._kill_each(self._main(), signum)
+        await self._child.exited.wait()
+
+    def _kill_each(self, members: Sequence[ProcessStat], signum: int) -> bool:
+        fresh = [stat for stat in members if stat.identity not in self._sentenced]
+        self._sentenced.update(stat.identity for stat in fresh)
+        self.killed.update(stat.pid for stat in fresh)
+        if signum == signal.SIGKILL and self._mode is not KillMode.PROCESS:
+            self._members.kill(members)
+        else:
+            self._members.signal(fresh, signum)
+            self._members.signal(fresh, signal.SIGCONT)
+        return bool(fresh)
+
+    def _why(self, stat: ProcessStat) -> str:
+        if stat.identity in self._members.refused:
+            return "we are not permitted to signal it (it runs as another user and CAP_KILL is missing)"
+        if stat.state == "D":
+            return "in uninterruptible sleep in the kernel (state D)"
+        if stat.identity in self._sentenced:
+            return "has not ended although the final signal was sent"
+        if stat.identity in self._asked:
+            return "has not ended when asked, and SendSIGKILL is off"
+        return "was not asked in time"
