@@ -135,21 +135,27 @@ def undefined_variables(unit: Unit, known: AbstractSet[str]) -> tuple[str, ...]:
 
     Raise ExpansionError for a `${` that cannot be read.
     """
-    defined = known | {name for name, _ in unit.service.execution.environment}
+    defined = set(known)
     missing: dict[str, None] = {}
 
     def note(text: str) -> str:
-        missing.update(dict.fromkeys(name for name in needed(text) if name not in defined))
+        missing.update(dict.fromkeys(_needed(text, defined)))
         return text
 
+    for name, value in unit.service.execution.environment:
+        note(value)
+        defined.add(name)
     _map_strings(unit, note)
     return tuple(missing)
 
 
-def needed(text: str) -> Iterator[str]:
-    """The names without which the text cannot be expanded."""
+def _needed(text: str, defined: AbstractSet[str]) -> Iterator[str]:
     for part in parts(text):
-        if isinstance(part, Reference) and part.operator != ":-":
+        if isinstance(part, str) or part.name in defined:
+            continue
+        if part.operator == ":-":
+            yield from _needed(part.word, defined)
+        else:
             yield part.name
 
 

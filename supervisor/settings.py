@@ -1,0 +1,273 @@
+"""podvisor.toml -> Settings of the supervisor, once, with located errors; the pod says what it does not say.
+
+How a file is read stands in `supervisor.settings_file`, what the platform says of this pod in
+`supervisor.identity`; here is which keys the supervisor has, what they may be, and how they must fit together.
+The controller's sections and keys may stand in the same file.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from supervisor.identity import Pod, pod_of
+from supervisor.settings_file import (
+    ConfigurationError,
+    Foreign,
+    Mistake,
+    Sections,
+    boolean,
+    build,
+    duration,
+    integer,
+    keys_of,
+    one_of,
+    read_sections,
+    setting,
+    word,
+)
+from supervisor.unit.values import Mismatch, list_of, mapped, matching
+
+__all__ = ["ConfigurationError", "Settings", "load_settings", "runtime_directories"]
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+FOREIGN: Foreign = {
+    "controller": None,
+    "instance": None,
+    "pd": None,
+    "fault_tolerance_config": frozenset({
+        "canary_min_interval_sec",
+        "enable_scale_p2d",
+        "enable_token_reinference",
+        "engine_relaunch_backoff_max_sec",
+        "engine_relaunch_backoff_sec",
+        "engine_relaunch_complete_timeout_sec",
+        "engine_relaunch_dispatch_retries",
+        "engine_relaunch_max_attempts",
+        "engine_relaunch_nm_unreachable_threshold",
+        "engine_relaunch_phase2_scope",
+        "engine_relaunch_poll_interval_sec",
+        "engine_relaunch_prepare_timeout_sec",
+        "engine_relaunch_stable_sec",
+        "max_concurrent_runs",
+        "max_phase2_fraction",
+        "on_member_lost",
+        "rejoin_timeout_sec",
+        "strategy_center_check_interval",
+    }),
+}  # fmt: skip
+
+
+def _port_range(written: str) -> tuple[int, int]:
+    first, _, last = written.partition("-")
+    if not 0 < int(first) <= int(last) < 65536:
+        raise Mismatch("a range of ports from 1 to 65535")
+    return int(first), int(last)
+
+
+_http_url = matching(r"https?://[^\s/]+/?", 'a URL such as "http://controller:1026"')
+_urls = list_of(_http_url, 'one or more URLs such as "http://controller:1026"')
+_ports = mapped(matching(r"\d{1,5}-\d{1,5}", 'a range of ports such as "29500-29599"'), _port_range)
+_tcp_port = integer(0, 65535)
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorSection:
+    pod_ip: str | None = setting(word, None, "this pod's address; default: POD_IP, else the controller's route")
+    host: str | None = setting(word, None, "address of the node-manager API; default: pod_ip")
+    port: int = setting(_tcp_port, 1026, "TCP port of the node-manager API; 0 picks one and registers it")
+    probe_port: int = setting(_tcp_port, 1027, "TCP port of /livez, /readyz, /startupz and /metrics; 0 picks one")
+    socket: str | None = setting(word, None, "control socket; default: podvisor.sock in the run directory")
+    state_dir: str | None = setting(word, None, "what survives a container; default: the run directory")
+    controller_url: tuple[str, ...] = setting(_urls, (), "the controller, or several; none: no gang")
+    job_name: str = setting(word, "", "name of the instance; default: from the platform, else the pod's name")
+    model_name: str = setting(word, "", "name of the model, for the controller")
+    role: str = setting(one_of("union", "prefill", "decode", "encode"), "union", "part in disaggregated serving")
+    nnodes: int = setting(integer(1, 4096), 1, "pods of the instance; default: LWS_GROUP_SIZE, else 1")
+    node_index: int | None = setting(integer(0, 4095), None, "this pod's number in it; default: the platform's")
+    device_num: int = setting(integer(0, 1024), 0, "devices of this pod")
+    heartbeat_interval_seconds: float = setting(duration(0.1, 60), 3.0, "heartbeat, and the arbiter's tick")
+    grace_period_sec: float = setting(duration(0, DAY), 120.0, "after a start probes cannot make it abnormal")
+    suicide_threshold: int = setting(integer(1, 1000), 5, "abnormal ticks in a row before the end")
+    shutdown_timeout_sec: float | None = setting(
+        duration(1, DAY), None, "of an orderly stop; default: drain_sec and the longest chain of stop time-outs"
+    )
+    drain_sec: float = setting(duration(0, DAY), 30.0, "how long a leaving engine may finish its requests")
+    drain_delay_sec: float = setting(duration(0, HOUR), 5.0, "until routers know that this pod is leaving")
+    rendezvous_ports: tuple[int, int] = setting(_ports, (29500, 29599), "ports that rotate with the epoch")
+    fabric_interface: str | None = setting(word, None, "interface of the collectives; default: pod_ip's")
+    log_level: str = setting(one_of("debug", "info", "warning", "error"), "info", "the least level logged")
+    log_format: str = setting(one_of("json", "text"), "text", "one JSON object a line, or text for people")
+
+
+@dataclass(frozen=True, slots=True)
+class FaultToleranceSection:
+    """The reference system's names."""
+
+    enable_engine_relaunch: bool = setting(boolean, True, "the only switch of the engine relaunch")
+    engine_restart_wait_timeout_sec: float = setting(duration(1, DAY), 180.0, "until a relaunched engine is ready")
+    engine_restart_freeze_sec: float = setting(duration(1, DAY), 720.0, "the longest freeze")
+    engine_restart_freeze_silence_sec: float = setting(
+        duration(1, HOUR), 60.0, "a freeze ends when the controller was silent for so long"
+    )
+    enable_fault_tolerance: bool = setting(
+        boolean, False, "read for the reference system's sake: the death signals do not depend on it"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelSection:
+    """Sizes for engines whose launcher cannot know them (`exec`)."""
+
+    dp_size: int = setting(integer(1), 1, "data parallel")
+    tp_size: int = setting(integer(1), 1, "tensor parallel")
+    pp_size: int = setting(integer(1), 1, "pipeline parallel")
+    pcp_size: int = setting(integer(1), 1, "prefill context parallel")
+    ep_size: int = setting(integer(1), 1, "expert parallel")
+
+
+@dataclass(frozen=True, slots=True)
+class AuthSection:
+    token_file: str | None = setting(word, None, "file with the bearer token of the API")
+    allow_anonymous: bool = setting(boolean, False, "serve everybody, also beyond loopback")
+    roles: str | None = setting(word, None, "of tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSection:
+    cert: str | None = setting(word, None, "certificate of the API")
+    key: str | None = setting(word, None, "its key")
+    client_ca: str | None = setting(word, None, "CA of the clients")
+
+
+NOT_CARRIED_OUT = ("tls.cert", "tls.key", "tls.client_ca", "auth.roles")
+"""Known, but ignoring them would give a false feeling of safety. Whoever carries one out deletes it here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All keys have a value: the file's, an override's, the platform's or the default."""
+
+    pod: Pod
+    supervisor: SupervisorSection = field(default_factory=SupervisorSection)
+    fault_tolerance_config: FaultToleranceSection = field(default_factory=FaultToleranceSection)
+    parallel: ParallelSection = field(default_factory=ParallelSection)
+    tls: TlsSection = field(default_factory=TlsSection)
+    auth: AuthSection = field(default_factory=AuthSection)
+
+
+SECTIONS: Mapping[str, type] = {
+    "supervisor": SupervisorSection,
+    "fault_tolerance_config": FaultToleranceSection,
+    "parallel": ParallelSection,
+    "tls": TlsSection,
+    "auth": AuthSection,
+}
+
+
+def load_settings(path: Path | None, environment: Mapping[str, str]) -> Settings:
+    """Raise ConfigurationError with all problems of the file and of `environment`, the process's own."""
+    pod = pod_of(environment)
+    sections = {name: keys_of(section) for name, section in SECTIONS.items()}
+    sections["supervisor"] |= {
+        name: replace(sections["supervisor"][name], default=known)
+        for name, known in (("pod_ip", pod.ip), ("nnodes", pod.group_size))
+        if known is not None
+    }
+    relations = partial(_relations, pod=pod)
+    values = read_sections(path, environment, sections, foreign=FOREIGN, relations=relations)
+    return _settings(values, pod)
+
+
+def runtime_directories(environment: Mapping[str, str], uid: int) -> tuple[Path, Path]:
+    """Where socket and state_dir are by default: the first that can be written, the second with a warning."""
+    temporary = Path(environment.get("TMPDIR") or "/tmp")
+    return Path("/run/podvisor"), temporary / f"podvisor-{uid}"
+
+
+def _settings(values: Sections, pod: Pod) -> Settings:
+    return Settings(
+        pod=pod,
+        supervisor=_completed(build(SupervisorSection, values["supervisor"]), pod),
+        fault_tolerance_config=build(FaultToleranceSection, values["fault_tolerance_config"]),
+        parallel=build(ParallelSection, values["parallel"]),
+        tls=build(TlsSection, values["tls"]),
+        auth=build(AuthSection, values["auth"]),
+    )
+
+
+def _completed(section: SupervisorSection, pod: Pod) -> SupervisorSection:
+    """What nobody wrote, the platform may know."""
+    index = pod.node_index(section.nnodes) if section.node_index is None else section.node_index
+    job_name = section.job_name or pod.job_name(section.nnodes) or pod.name
+    return replace(section, node_index=index, job_name=job_name)
+
+
+def _relations(values: Sections, pod: Pod) -> Iterator[Mistake]:
+    settings = _settings(values, pod)
+    for name in NOT_CARRIED_OUT:
+        section, _, key = name.partition(".")
+        if values[section][key]:
+            yield Mistake(section, key, "known, but not carried out by this version: leave it out")
+    if settings.supervisor.controller_url:
+        yield from _in_a_gang(settings, named=bool(values["supervisor"]["job_name"]))
+    yield from _listening(settings.supervisor)
+    yield from _periods(settings)
+
+
+def _in_a_gang(settings: Settings, *, named: bool) -> Iterator[Mistake]:
+    supervisor, pod = settings.supervisor, settings.pod
+    if not named and pod.job_name(supervisor.nnodes) is None:
+        message = f"must be set: nothing in the environment tells which {supervisor.nnodes} pods belong together"
+        yield Mistake("supervisor", "job_name", message)
+    if supervisor.node_index is not None and supervisor.node_index >= supervisor.nnodes:
+        message = f"{supervisor.node_index} must be below nnodes, which is {supervisor.nnodes}"
+        yield Mistake("supervisor", "node_index", message)
+    host = supervisor.host or supervisor.pod_ip
+    protected = settings.auth.token_file or settings.auth.allow_anonymous
+    if not protected and not (host and _is_loopback(host)):
+        where = f"{host} can be" if host else "the pod's address can be"
+        message = f"{where} reached from elsewhere: set auth.token_file, or auth.allow_anonymous = true"
+        yield Mistake("supervisor", "host", message)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listening(supervisor: SupervisorSection) -> Iterator[Mistake]:
+    if supervisor.port == supervisor.probe_port != 0:
+        message = f"must differ from port, which is {supervisor.port} too"
+        yield Mistake("supervisor", "probe_port", message)
+    first, last = supervisor.rendezvous_ports
+    for key, port in (("port", supervisor.port), ("probe_port", supervisor.probe_port)):
+        if first <= port <= last:
+            yield Mistake("supervisor", key, f"{port} is one of the rendezvous_ports, {first} to {last}")
+
+
+def _periods(settings: Settings) -> Iterator[Mistake]:
+    fault, section = settings.fault_tolerance_config, "fault_tolerance_config"
+    freeze, wait = fault.engine_restart_freeze_sec, fault.engine_restart_wait_timeout_sec
+    if freeze <= wait:
+        message = f"{freeze:g} s must be longer than engine_restart_wait_timeout_sec ({wait:g} s)"
+        yield Mistake(section, "engine_restart_freeze_sec", message)
+    silence = fault.engine_restart_freeze_silence_sec
+    if silence > freeze:
+        message = f"{silence:g} s must not be longer than engine_restart_freeze_sec ({freeze:g} s)"
+        yield Mistake(section, "engine_restart_freeze_silence_sec", message)
+    heartbeat = settings.supervisor.heartbeat_interval_seconds
+    if silence < 3 * heartbeat:
+        message = f"{silence:g} s must be at least three heartbeats ({3 * heartbeat:g} s)"
+        yield Mistake(section, "engine_restart_freeze_silence_sec", message)
+    shutdown, drain = settings.supervisor.shutdown_timeout_sec, settings.supervisor.drain_sec
+    if shutdown is not None and shutdown < drain:
+        message = f"{shutdown:g} s must not be shorter than drain_sec ({drain:g} s)"
+        yield Mistake("supervisor", "shutdown_timeout_sec", message)
