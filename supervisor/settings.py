@@ -8,7 +8,7 @@ The controller's sections and keys may stand in the same file.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,12 +29,15 @@ from supervisor.settings_file import (
     setting,
     word,
 )
+from supervisor.unit.graph import Graph
+from supervisor.unit.model import Unit
 from supervisor.unit.values import Mismatch, list_of, mapped, matching
 
-__all__ = ["ConfigurationError", "Settings", "load_settings", "runtime_directories"]
+__all__ = ["ConfigurationError", "Settings", "load_settings", "runtime_directories", "shutdown_timeout"]
 
 HOUR = 3600.0
 DAY = 24 * HOUR
+SHUTDOWN_MARGIN_SEC = 5.0
 
 FOREIGN: Foreign = {
     "controller": None,
@@ -271,3 +274,13 @@ def _periods(settings: Settings) -> Iterator[Mistake]:
     if shutdown is not None and shutdown < drain:
         message = f"{shutdown:g} s must not be shorter than drain_sec ({drain:g} s)"
         yield Mistake("supervisor", "shutdown_timeout_sec", message)
+
+
+def shutdown_timeout(supervisor: SupervisorSection, units: Sequence[Unit]) -> float:
+    """Seconds that an orderly stop may take: as set, else what draining and the slowest chain of stops need."""
+    if supervisor.shutdown_timeout_sec is not None:
+        return supervisor.shutdown_timeout_sec
+    serves = any(unit.engine is not None for unit in units)
+    draining = supervisor.drain_delay_sec + supervisor.drain_sec if serves else 0.0
+    stops = {unit.name: unit.service.stop.timeout_sec for unit in units}
+    return draining + Graph.of(units).longest_chain(stops) + SHUTDOWN_MARGIN_SEC

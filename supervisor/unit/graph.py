@@ -90,6 +90,14 @@ class Graph:
         """The start order backwards."""
         return self.start_order()[::-1]
 
+    def longest_chain(self, durations: Mapping[str, float]) -> float:
+        """How long the units take one after the other where they wait for each other, else at once."""
+        ended: dict[str, float] = {}
+        for name in self.start_order():
+            begun = max((ended[earlier] for earlier in self.after[name]), default=0.0)
+            ended[name] = begun + durations[name]
+        return max(ended.values(), default=0.0)
+
     def cycle(self) -> tuple[str, ...]:
         """Units each of which waits for the next, the last for the first; empty if there is no circle."""
         done: set[str] = set()

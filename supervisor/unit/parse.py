@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.unit.cross_checks import probe_complaints, unit_complaints
+from supervisor.unit.cross_checks import PROBE_SECTIONS, probe_complaints, unit_complaints
 from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.graph import Graph
 from supervisor.unit.instances import assemble
@@ -49,40 +49,39 @@ def load(directories: Sequence[Path]) -> tuple[LoadedUnit, ...]:
     for name, document in documents.items():
         unit, mistakes = parse(name, document)
         problems += mistakes
-        if unit is not None:
-            units.append(LoadedUnit(unit, document))
+        units.append(LoadedUnit(unit, document))
     problems += _together(units, set(documents))
     if problems:
-        raise ConfigurationError(problems)
+        raise ConfigurationError(sorted(problems, key=lambda problem: (problem.path, problem.line or 0)))
     return tuple(units)
 
 
-def parse(name: str, document: Layered) -> tuple[Unit | None, list[Problem]]:
-    """One unit from its document; the unit is None when there are problems in its keys."""
+def parse(name: str, document: Layered) -> tuple[Unit, list[Problem]]:
+    """One unit from its document. With problems in its keys it is no more than what its [Unit] says."""
     reader = TableReader(document)
     sections = reader.sections()
     problems = [*reader.problems]
     problems += [document.problem(path, message) for path, message in probe_complaints(document.data)]
-    if problems:
-        return None, problems
-    unit = _unit(name, document, sections)
-    problems += [document.problem(path, message) for path, message in unit_complaints(unit, document.data)]
-    return unit, problems
-
-
-def _unit(name: str, document: Layered, sections: dict[str, Fields]) -> Unit:
     fields: Fields = {"name": name, "source": document.source, **sections.get("Unit", {})}
-    fields["service"] = build(Service, _service_defaults(sections) | sections.get("Service", {}))
+    if problems:
+        return build(Unit, fields), problems
+    unit = build(Unit, fields | _parts(sections))
+    return unit, [document.problem(path, message) for path, message in unit_complaints(unit, document.data)]
+
+
+def _parts(sections: dict[str, Fields]) -> Fields:
+    """The structs of the sections that describe more than the unit itself."""
+    parts: Fields = {"service": build(Service, _service_defaults(sections) | sections.get("Service", {}))}
     if "Engine" in sections:
-        fields["engine"] = build(Engine, sections["Engine"])
-    for section in ("Startup", "Readiness", "Liveness"):
+        parts["engine"] = build(Engine, sections["Engine"])
+    for section in PROBE_SECTIONS:
         if section not in sections:
             continue
         probe = dict(sections[section])
         if LIVENESS_ACTION in probe:
-            fields["probes.liveness_action"] = probe.pop(LIVENESS_ACTION)
-        fields[SECTIONS[section].target] = build(Probe, probe)
-    return build(Unit, fields)
+            parts["probes.liveness_action"] = probe.pop(LIVENESS_ACTION)
+        parts[SECTIONS[section].target] = build(Probe, probe)
+    return parts
 
 
 def _service_defaults(sections: dict[str, Fields]) -> Fields:

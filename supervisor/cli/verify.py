@@ -1,0 +1,166 @@
+"""`podvisor verify`: every problem of unit files and settings, without starting anything."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from supervisor.settings import Settings, load_settings, shutdown_timeout
+from supervisor.unit.errors import ConfigurationError, Problem
+from supervisor.unit.graph import start_order
+from supervisor.unit.machine_checks import Machine, check
+from supervisor.unit.model import Unit
+from supervisor.unit.parse import LoadedUnit, load
+from supervisor.unit.quantities import format_duration
+
+GRACE_PERIOD = "PODVISOR_GRACE_PERIOD_SEC"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What there is to say."""
+
+    problems: Sequence[Problem]
+    warnings: Sequence[Problem]
+    units: Sequence[Unit]
+    """In start order; empty when there are problems."""
+    grace_period_sec: float | None
+
+
+@click.command("verify")
+@click.argument("directories", nargs=-1, type=click.Path(path_type=Path), metavar="[DIR]...")
+@click.option(
+    "--units",
+    "more",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The same as DIR, as with `podvisor run`; later directories replace files of earlier ones.",
+)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings to check as well.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+def command(directories: tuple[Path, ...], more: tuple[Path, ...], config: Path | None, *, as_json: bool) -> None:
+    """Check unit files and settings without starting anything; exit 78 if anything is wrong.
+
+    Example: podvisor verify units/ --config podvisor.toml
+    """
+    if not (directories or more):
+        raise click.UsageError("name a directory of unit files: podvisor verify units/")
+    report = verify((*directories, *more), config, os.environ)
+    click.echo(as_json_text(report) if as_json else as_text(report))
+    if report.problems:
+        sys.exit(os.EX_CONFIG)
+
+
+def verify(directories: Sequence[Path], config: Path | None, environment: Mapping[str, str]) -> Report:
+    """Read everything, so that all problems come at once."""
+    problems: list[Problem] = []
+    settings: Settings | None = None
+    loaded: tuple[LoadedUnit, ...] = ()
+    try:
+        settings = load_settings(config, environment)
+    except ConfigurationError as error:
+        problems += error.problems
+    try:
+        loaded = load(directories)
+    except ConfigurationError as error:
+        problems += error.problems
+    findings = check(loaded, Machine(environment, _why_not, _own_ports(settings)))
+    problems += findings.problems
+    if problems or settings is None:
+        return Report(problems, findings.warnings, (), None)
+    by_name = {each.unit.name: each.unit for each in loaded}
+    units = [by_name[name] for name in start_order(by_name.values())]
+    needed = shutdown_timeout(settings.supervisor, units)
+    return Report((), (*findings.warnings, *_grace_period(needed, environment)), units, needed)
+
+
+def _own_ports(settings: Settings | None) -> dict[int, str]:
+    if settings is None:
+        return {}
+    return {
+        settings.supervisor.port: "the supervisor (supervisor.port)",
+        settings.supervisor.probe_port: "the supervisor (supervisor.probe_port)",
+    }
+
+
+def _why_not(program: str, search: str | None, directory: str | None) -> str | None:
+    if "/" not in program:
+        if shutil.which(program, path=search) is None:
+            return f"cannot find {program!r} in PATH ({search or 'not set'})"
+        return None
+    path = Path(directory or "/", program)
+    if not path.exists():
+        return f"there is no {str(path)!r}"
+    if path.is_dir() or not os.access(path, os.X_OK):
+        return f"{str(path)!r} cannot be executed"
+    return None
+
+
+def _grace_period(needed: float, environment: Mapping[str, str]) -> list[Problem]:
+    written = environment.get(GRACE_PERIOD)
+    if not written:
+        return []
+    if not written.isdecimal():
+        return [Problem(Path("environment"), None, GRACE_PERIOD, f"found {written!r}, expected seconds")]
+    if int(written) >= needed:
+        return []
+    message = f"the pod is killed after {written} s, an orderly stop may need {format_duration(needed)}"
+    return [Problem(Path("environment"), None, GRACE_PERIOD, message)]
+
+
+def as_text(report: Report) -> str:
+    """For people: problems, warnings, then the units."""
+    lines = [str(problem) for problem in report.problems]
+    lines += [f"warning: {problem}" for problem in report.warnings]
+    if report.problems:
+        count = len(report.problems)
+        return "\n".join([*lines, f"{count} problem{'s' if count > 1 else ''} found"])
+    lines.append(f"{len(report.units)} unit{'s' if len(report.units) != 1 else ''}, in start order:")
+    lines += [f"  {_words(unit)}" for unit in report.units]
+    if report.grace_period_sec is not None:
+        lines.append(f"terminationGracePeriodSeconds needed: {_seconds(report.grace_period_sec)}")
+    return "\n".join(lines)
+
+
+def _words(unit: Unit) -> str:
+    kind = f"engine, {unit.engine.launcher}" if unit.engine is not None else str(unit.service.type)
+    after = f", after {', '.join(unit.dependencies.after)}" if unit.dependencies.after else ""
+    description = f": {unit.description}" if unit.description else ""
+    return f"{unit.name} ({kind}{after}){description}"
+
+
+def _seconds(seconds: float) -> str:
+    return "unlimited" if math.isinf(seconds) else str(math.ceil(seconds))
+
+
+def as_json_text(report: Report) -> str:
+    """For tools; more fields may be added."""
+    grace = report.grace_period_sec
+    return json.dumps({
+        "problems": [_problem(problem) for problem in report.problems],
+        "warnings": [_problem(problem) for problem in report.warnings],
+        "units": [
+            {"name": unit.name, "type": unit.service.type, "engine": unit.engine is not None,
+             "source": str(unit.source), "after": unit.dependencies.after, "requires": unit.dependencies.requires}
+            for unit in report.units
+        ],
+        "grace_period_sec": None if grace is None or math.isinf(grace) else math.ceil(grace),
+    })  # fmt: skip
+
+
+def _problem(problem: Problem) -> dict[str, object]:
+    return {
+        "path": str(problem.path),
+        "line": problem.line,
+        "key": problem.key,
+        "message": problem.message,
+    }
