@@ -1,0 +1,90 @@
+"""The unit files in units/ can be read, and start the real programs so that their own readiness probes pass."""
+
+import re
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from controller.demo.pod import Container, Network, Pod, base_environment
+from supervisor.unit.expand import expand_unit, undefined_variables
+from supervisor.unit.model import HttpCheck, TcpCheck, Unit
+from supervisor.unit.parse import load_units
+from tests.pods.harness import UNITS, eventually
+from tests.support.installed_engines import InstalledEngines
+
+PROFILES = sorted(path.name for path in (UNITS / "profiles").iterdir())
+GIVEN_TO_ENGINES = {"MODEL_PATH", "PORT"}
+NEEDED_FIRST = {"mooncake-client": ["mooncake-master"], "redis-exporter": ["redis"]}
+
+ASK_HTTP = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=5).status)"
+ASK_TCP = """
+import socket, sys
+host, _, port = sys.argv[1].rpartition(":")
+with socket.create_connection((host, int(port)), 5) as connection:
+    connection.sendall(sys.argv[2].encode())
+    print(connection.recv(1000).decode())
+"""
+
+
+def shipped(name: str) -> Unit:
+    return next(unit for unit in load_units([UNITS]) if unit.name == name)
+
+
+@pytest.mark.parametrize(
+    "directory", [UNITS, *(UNITS / "profiles" / name for name in PROFILES)], ids=lambda path: path.name
+)
+def test_unit_files_can_be_read_and_name_their_variables(directory: Path) -> None:
+    units = load_units([directory])
+    assert units
+    for unit in units:
+        known = GIVEN_TO_ENGINES if unit.engine else set()
+        assert undefined_variables(unit, known) == ()
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("name", ["mooncake-master", "mooncake-client", "redis", "redis-exporter", "node-exporter"])
+async def test_the_program_becomes_ready(network: Network, engines: InstalledEngines, name: str) -> None:
+    pod = network.pods[0]
+    async with AsyncExitStack() as stack:
+        for needed in [*NEEDED_FIRST.get(name, []), name]:
+            unit = expand_unit(shipped(needed), {**ports_of(pod), "MOONCAKE_SEGMENT_SIZE": "64MB"})
+            command = unit.service.exec_start
+            assert command is not None
+            argv = [engines.program(command.argv[0]), *command.argv[1:]]
+            container = await stack.enter_async_context(pod.container(argv, log=pod.logs / needed))
+            await until_ready(unit, container)
+
+
+def ports_of(pod: Pod) -> dict[str, str]:
+    """The files' own ports, moved where pods share the machine's."""
+    ports = {
+        "MOONCAKE_RPC_PORT": pod.port(50051),
+        "MOONCAKE_METRICS_PORT": pod.port(9003),
+        "MOONCAKE_NODE_PORT": pod.port(50052),
+        "MOONCAKE_NODE_HTTP_PORT": pod.port(9300),
+        "REDIS_PORT": pod.port(6379),
+        "REDIS_EXPORTER_PORT": pod.port(9121),
+        "NODE_EXPORTER_PORT": pod.port(9100),
+    }
+    return {name: str(port) for name, port in ports.items()} | {
+        "MOONCAKE_MASTER": f"127.0.0.1:{pod.port(50051)}",
+        "PATH": base_environment()["PATH"],
+    }
+
+
+async def until_ready(unit: Unit, container: Container) -> None:
+    assert unit.probes.readiness is not None
+    check = unit.probes.readiness.check
+    if isinstance(check, HttpCheck):
+        question, expected = [ASK_HTTP, check.url], "200"
+    else:
+        assert isinstance(check, TcpCheck)
+        question, expected = [ASK_TCP, check.address, check.send or ""], check.expect or ""
+
+    async def ask() -> str:
+        assert container.exit_code is None, container.log.read_text(errors="replace")
+        return (await container.exec([sys.executable, "-I", "-c", *question])).output
+
+    await eventually(ask, lambda output: re.search(expected, output) is not None, f"{unit.name} to be ready")
