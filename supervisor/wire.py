@@ -433,6 +433,12 @@ class UnitView(msgspec.Struct, frozen=True, kw_only=True):
     uptime_sec: float | None = None
 
 
+class ExitsView(msgspec.Struct, frozen=True, kw_only=True):
+    """`GET /v1/units/NAME/exits`: the last ones, newest first."""
+
+    exits: tuple[ExitView, ...]
+
+
 class SupervisorView(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     version: str

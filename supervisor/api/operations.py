@@ -1,0 +1,110 @@
+"""The operations API on the Unix socket: for people and tools in the pod (design 3). Routes only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from quart import Response, request
+from quart_trio import QuartTrio
+
+from supervisor import wire
+from supervisor.api.http import Refusal, answer, application
+from supervisor.shared.tokens import TokenFile
+
+API_USER = "operator"
+DEFAULT_LINES = 50
+
+
+class NoSuchUnit(Exception):
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"no unit {name!r} here; there are: {', '.join(known) or 'none'}")
+
+
+class Refused(Exception):
+    """The operation cannot be done now; the message says why and what to do."""
+
+
+class Operations(Protocol):
+    """What can be asked of the supervisor. Raises NoSuchUnit and Refused."""
+
+    def overview(self) -> wire.UnitsView: ...
+
+    def unit(self, name: str) -> wire.UnitView: ...
+
+    def exits(self, name: str) -> wire.ExitsView: ...
+
+    async def change(self, name: str, verb: str, *, asked_by: str, local: bool) -> wire.UnitView: ...
+
+    async def relaunch(self, asked_by: str) -> str: ...
+
+    def lines(self, name: str, count: int) -> list[str]: ...
+
+    def follow(self, name: str, count: int) -> AsyncIterator[str]: ...
+
+
+def operations_app(operations: Operations, token: TokenFile | None) -> QuartTrio:
+    app = application("operations", token)
+    app.register_error_handler(NoSuchUnit, _no_such_unit)
+    app.register_error_handler(Refused, _refused)
+
+    @app.get("/v1/units")
+    async def overview() -> Response:
+        return answer(operations.overview())
+
+    @app.get("/v1/units/<name>")
+    async def unit(name: str) -> Response:
+        return answer(operations.unit(name))
+
+    @app.get("/v1/units/<name>/exits")
+    async def exits(name: str) -> Response:
+        return answer(operations.exits(name))
+
+    @app.get("/v1/units/<name>/logs")
+    async def logs(name: str) -> Response:
+        operations.unit(name)  # an unknown unit is an error before the answer begins
+        count = _count(request.args.get("lines"))
+        if request.args.get("follow") is None:
+            return _text(_joined(operations.lines(name, count)))
+        return _text(_encoded(operations.follow(name, count)))
+
+    @app.post("/v1/units/<name>/<any(start, stop, restart, 'reset-failed'):verb>")
+    async def change(name: str, verb: str) -> Response:
+        local = request.args.get("local") is not None
+        return answer(await operations.change(name, verb, asked_by=API_USER, local=local))
+
+    @app.post("/v1/engine/relaunch")
+    async def relaunch() -> Response:
+        return _text(await operations.relaunch(API_USER))
+
+    return app
+
+
+def _text(body: str | AsyncIterator[bytes]) -> Response:
+    return Response(body, content_type="text/plain; charset=utf-8")
+
+
+def _joined(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+async def _encoded(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    async for line in lines:
+        yield f"{line}\n".encode()
+
+
+def _count(written: str | None) -> int:
+    if written is None:
+        return DEFAULT_LINES
+    if not written.isdecimal():
+        message = f"lines: found {written!r}, expected a number"
+        raise Refusal(400, wire.ErrorBody(error=wire.ErrorCode.MALFORMED, message=message))
+    return int(written)
+
+
+async def _no_such_unit(error: NoSuchUnit) -> Response:
+    return answer(wire.ErrorBody(error=wire.ErrorCode.UNKNOWN, message=str(error)), 404)
+
+
+async def _refused(error: Refused) -> Response:
+    return answer(wire.ErrorBody(error=wire.ErrorCode.CONFLICT, message=str(error)), 409)
