@@ -107,6 +107,7 @@ def start(state: Operation, message: EngineRestartMsg, now: float) -> Result:
                 ErrorCode.NOT_PREPARED, f"not prepared in run {message.run_id}, epoch {message.epoch}: prepare first"
             ),
         )
+    state = state.heard(message.run_id, now)
     if state.step is Step.PREPARED and not state.aborting:
         started, actions = begin_start(state, message.start or state.placement, now)
         return started, actions, Accepted(started.epoch, SPAWNED_STEPS)
@@ -203,7 +204,7 @@ def _prepare(
     state = replace(state, term=max(state.term, message.term))
     until = SPAWNED_STEPS if then_start else PREPARED_STEPS
     if _is_same_run(state, message):
-        return state, (), Accepted(state.epoch, until)
+        return state.heard(message.run_id, now), (), Accepted(state.epoch, until)
     refused = _refuse_operation(state, message, settings)
     if refused is not None:
         return state, (), refused

@@ -51,7 +51,7 @@ def begin(limits: FreezeLimits, run_id: str | None, now: float) -> Freeze:
 
 
 def hear(freeze: Freeze, run_id: str | None, now: float) -> Freeze:
-    """The controller spoke of `run_id`, or a peer that names no runs spoke at all: the silence clock restarts."""
-    if freeze.run_id is not None and run_id is not None and run_id != freeze.run_id:
+    """The controller spoke of the run that froze us (of anything, if none was named): the silence clock restarts."""
+    if freeze.run_id is not None and run_id != freeze.run_id:
         return freeze
     return replace(freeze, silent_at=max(freeze.silent_at, now + freeze.silence_sec))

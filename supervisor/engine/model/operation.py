@@ -8,9 +8,9 @@ actions out. Times are seconds of the supervisor's monotonic clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from supervisor.engine.model.freeze import Freeze, FreezeLimits
+from supervisor.engine.model.freeze import Freeze, FreezeLimits, hear
 from supervisor.wire import StartCmdMsg, Step
 
 BUSY_STEPS = frozenset({Step.STOPPING, Step.CLEANING, Step.PREPARED, Step.STARTING, Step.LOADING})
@@ -54,6 +54,8 @@ class Operation:
     """An abort came while stopping: the stop is finished first."""
     aborted_runs: frozenset[str] = frozenset()
     freeze: Freeze | None = None
+    frozen_for: tuple[int, str | None] | None = None
+    """(epoch, run) whose death report was accepted and froze us: asked again, it begins no second freeze (I2)."""
     held_by: str | None = None
     """Who stopped the engine on purpose; it is then paused, not abnormal."""
     leaving: str | None = None
@@ -74,6 +76,10 @@ class Operation:
 
     def freeze_remaining(self, now: float) -> float:
         return self.freeze.remaining(now) if self.freeze is not None else 0.0
+
+    def heard(self, run_id: str | None, now: float) -> Operation:
+        """After a sign of life from the controller of `run_id`."""
+        return replace(self, freeze=hear(self.freeze, run_id, now)) if self.freeze is not None else self
 
 
 # --- actions: carried out by the operator, each with its reason ---------------------------------------------------

@@ -137,8 +137,9 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
         case ReportAccepted():
             return _report_accepted(state, event, settings, now)
         case ControllerHeard(run_id, term):
-            heard = freeze.hear(state.freeze, run_id, now) if state.freeze is not None else None
-            return replace(state, freeze=heard, term=max(state.term, term)), ()
+            if 0 < term < state.term:
+                return state, ()  # a deposed leader; a poll carries no term
+            return replace(state.heard(run_id, now), term=max(state.term, term)), ()
         case StartedLocally(placement, epoch):
             return _started_locally(state, placement, epoch, now), ()
         case Held(by):
@@ -199,7 +200,7 @@ def _engine_died(state: Operation, reason: str, now: float) -> Outcome:
 
 def _report_accepted(state: Operation, event: ReportAccepted, settings: OperationSettings, now: float) -> Outcome:
     """Freeze only for a recovery that will be tried, for this epoch, and while the switch is on (S12, S13)."""
-    if event.epoch != state.epoch or state.busy or state.leaving is not None:
+    if event.epoch != state.epoch or state.busy or state.leaving is not None or state.held_by is not None:
         return state, ()
     if event.recovery is Recovery.NONE:
         note = "the controller will not relaunch: the arbiter goes on counting"
@@ -209,7 +210,10 @@ def _report_accepted(state: Operation, event: ReportAccepted, settings: Operatio
         return state, (Report("warning", note),)
     if event.run_id is not None and event.run_id in state.aborted_runs:
         return state, ()
-    frozen = replace(state, freeze=freeze.begin(settings.freeze, event.run_id, now))
+    reason = (event.epoch, event.run_id)
+    if state.frozen_for == reason:
+        return state.heard(event.run_id, now), ()
+    frozen = replace(state, freeze=freeze.begin(settings.freeze, event.run_id, now), frozen_for=reason)
     note = f"death report accepted (run {event.run_id or 'unnamed'}): frozen for at most"
     return frozen, (Report("info", f"{note} {frozen.freeze_remaining(now):.0f} s"),)
 
