@@ -255,7 +255,9 @@ def _into_epoch(instance: Instance, key: MemberKey, epoch: int) -> Instance:
 
 def _outdated(instance: Instance, message: ReregisterMsg) -> str | None:
     if instance.status is InstanceStatus.DELETED:
-        return f"instance {message.instance_id} is deleted ({instance.reason}): stop the engines, register anew"
+        return (
+            f"instance {message.instance_id} is deleted ({instance.reason}): stop the engines, register anew"
+        )
     if message.instance_id != instance.id:
         return (
             f"{instance.key} is instance {instance.id} by now, not {message.instance_id}:"

@@ -31,7 +31,6 @@ class Budget:
 class Granted:
     """Relaunch in place, the start after `backoff_sec` with all engines stopped."""
 
-    budget: Budget
     backoff_sec: float
 
 
@@ -49,15 +48,19 @@ class Held:
     reason: str
 
 
-def spend_run(budget: Budget, settings: RelaunchSettings) -> Granted | Spent:
-    """One more run in place: the first at once, then backoff_sec doubled each time up to its maximum."""
+def next_run(budget: Budget, settings: RelaunchSettings) -> Granted | Spent:
+    """Whether there may be one more run in place: the first at once, then back-off doubles to its maximum."""
     if budget.runs >= settings.engine_relaunch_max_attempts:
         return Spent(
             f"{budget.runs} relaunches without {settings.engine_relaunch_stable_sec:g} s of service"
             " in between: the containers restart"
         )
-    spent = replace(budget, runs=budget.runs + 1)
-    return Granted(spent, _backoff(spent.runs, settings))
+    return Granted(_backoff(budget.runs + 1, settings))
+
+
+def spend_run(budget: Budget) -> Budget:
+    """When the first engine is going to be stopped: a run that touched nothing costs nothing."""
+    return replace(budget, runs=budget.runs + 1)
 
 
 def spend_phase2(budget: Budget) -> Budget:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from controller.model.budget import Budget, Spent, spend_run
+from controller.model.budget import Budget, Spent, next_run
 from controller.model.instance import Instance, InstanceStatus
 from controller.model.member import MemberKey, same_boot
 from controller.model.relaunch.run import Run, RunStep
@@ -44,7 +44,7 @@ class FaultIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class SoftwareFault:
     identity: FaultIdentity
     level: FaultLevel
     category: FaultCategory
@@ -80,13 +80,13 @@ class Judgement:
     """Open a run for it."""
 
 
-def classify(message: SoftwareFaultMsg, member: MemberKey) -> Fault:
+def classify(message: SoftwareFaultMsg, member: MemberKey) -> SoftwareFault:
     level, code = {
         EngineHealth.HEALTHY: (FaultLevel.HEALTHY, 0),
         EngineHealth.DEAD: (FaultLevel.L2, ENGINE_DEAD),
         EngineHealth.UNHEALTHY: (FaultLevel.L2, ENGINE_UNHEALTHY),
     }[message.engine_status]
-    return Fault(
+    return SoftwareFault(
         identity=FaultIdentity(member, message.epoch, message.engine_id, message.pid),
         level=level,
         category=FaultCategory.SOFTWARE,
@@ -97,7 +97,7 @@ def classify(message: SoftwareFaultMsg, member: MemberKey) -> Fault:
     )
 
 
-def select(fault: Fault, prev_strategy_failed: bool, settings: RelaunchSettings) -> Selection:
+def select(fault: SoftwareFault, prev_strategy_failed: bool, settings: RelaunchSettings) -> Selection:
     """The strategy for a fault while nothing runs; whether its budget lasts is the run's own question.
 
     `prev_strategy_failed`: a strategy that expected to recover without restarting engines has failed for this
@@ -113,7 +113,7 @@ def select(fault: Fault, prev_strategy_failed: bool, settings: RelaunchSettings)
 
 
 def judge_report(
-    fault: Fault,
+    fault: SoftwareFault,
     instance: Instance,
     *,
     run: Run | None,
@@ -139,7 +139,7 @@ def judge_report(
         return Judgement(Recovery.PENDING, f"{other_strategy} runs, the report is judged at its end")
     if no_run := _no_run(fault, instance, handled):
         return Judgement(Recovery.NONE, no_run)
-    spent = spend_run(budget, settings)
+    spent = next_run(budget, settings)
     if isinstance(spent, Spent):
         return Judgement(Recovery.NONE, spent.reason, opens=True)
     return Judgement(Recovery.ENGINE_RELAUNCH, selection.reason, opens=True)
@@ -151,7 +151,7 @@ def _relaunch(why: str, settings: RelaunchSettings) -> Selection:
     return Selection(Strategy.ENGINE_RELAUNCH, why)
 
 
-def _outdated(fault: Fault, instance: Instance) -> str | None:
+def _outdated(fault: SoftwareFault, instance: Instance) -> str | None:
     member = instance.member(fault.identity.member)
     if member is None or instance.status is InstanceStatus.DELETED:
         return f"{fault.identity.member} is no member of a living instance"
@@ -160,17 +160,17 @@ def _outdated(fault: Fault, instance: Instance) -> str | None:
     return None
 
 
-def _during(fault: Fault, run: Run, settings: RelaunchSettings) -> Judgement:
+def _during(fault: SoftwareFault, run: Run, settings: RelaunchSettings) -> Judgement:
     """Absorbed as part of what the run repairs (F15), or the end of it; the run decides by the epoch."""
     if run.step in (RunStep.PHASE2, RunStep.CLEANUP, RunStep.CLOSED):
         return Judgement(Recovery.NONE, f"run {run.id} no longer relaunches in place", to_run=True)
     again = fault.identity.epoch == run.epoch and run.step in (RunStep.START, RunStep.AWAIT)
-    if again and isinstance(spent := spend_run(run.budget, settings), Spent):
+    if again and isinstance(spent := next_run(run.budget, settings), Spent):
         return Judgement(Recovery.NONE, spent.reason, to_run=True)
     return Judgement(Recovery.ENGINE_RELAUNCH, f"run {run.id} is relaunching the instance", to_run=True)
 
 
-def _no_run(fault: Fault, instance: Instance, handled: frozenset[FaultIdentity]) -> str | None:
+def _no_run(fault: SoftwareFault, instance: Instance, handled: frozenset[FaultIdentity]) -> str | None:
     if fault.identity in handled:
         return "a run has dealt with this death already"
     if fault.identity.epoch is not None and fault.identity.epoch < instance.epoch:

@@ -238,5 +238,15 @@ class Close:
 
 
 Action = (
-    Send | Journal | SaveBudget | InstanceInactive | EpochBegins | InstanceActive | Emit | StepDown | Close
+    Send
+    | Journal
+    | SaveBudget
+    | InstanceInactive
+    | EpochBegins
+    | EpochAbandoned
+    | InstanceHeld
+    | InstanceActive
+    | Emit
+    | StepDown
+    | Close
 )

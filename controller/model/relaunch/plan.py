@@ -4,16 +4,64 @@
     while run.outcome is None:
         run, actions = step(run, event, now)     # and Tick when deadline(run) has come
 
-Each action carries its reason. What a step decides stands in the module named after it.
+An event writes facts into the table of members (`answers`); then the check of the present step reads the
+table until nothing moves any more (`phase_one`, `phase_two`, `ending`); then what is due is sent (`dispatch`).
+Each action carries its reason.
 """
 
 from __future__ import annotations
 
-from controller.model.budget import Budget
+from collections.abc import Callable
+from dataclasses import replace
+
+from controller.model.budget import Budget, Granted, held, next_run
 from controller.model.instance import Instance
-from controller.model.relaunch.exchange import Action, Event
-from controller.model.relaunch.run import Cause, Run
+from controller.model.member import MemberKey
+from controller.model.need import lost_members
+from controller.model.relaunch import phase_one
+from controller.model.relaunch.answers import (
+    compare_boot,
+    take_answer,
+    take_fault,
+    take_heartbeat,
+    take_registration,
+    told_boot,
+)
+from controller.model.relaunch.dispatch import put, send_due
+from controller.model.relaunch.ending import check_clean_up, clean_up, close, suspend
+from controller.model.relaunch.exchange import (
+    Action,
+    Answered,
+    Cancel,
+    CancelKind,
+    Emit,
+    Event,
+    Fault,
+    Heartbeat,
+    InstanceHeld,
+    InstanceInactive,
+    Level,
+    MemberSilent,
+    Refused,
+    Registered,
+    StepDown,
+    Tick,
+)
+from controller.model.relaunch.phase_one import Moved, enter_probe, stalls_at
+from controller.model.relaunch.phase_two import check_phase_two, enter_phase_two
+from controller.model.relaunch.run import Cause, Outcome, Progress, Run, RunReason, RunStep
 from controller.model.settings import InstanceSettings, RelaunchSettings
+from supervisor.wire import ErrorCode
+
+CHECKS: dict[RunStep, Callable[[Run, float], Moved]] = {
+    RunStep.PROBE: phase_one.check_probe,
+    RunStep.PREPARE: phase_one.check_prepare,
+    RunStep.BACKOFF: phase_one.check_backoff,
+    RunStep.START: phase_one.check_start,
+    RunStep.AWAIT: phase_one.check_await,
+    RunStep.PHASE2: check_phase_two,
+    RunStep.CLEANUP: check_clean_up,
+}
 
 
 def open_run(
@@ -27,20 +75,147 @@ def open_run(
     instance_settings: InstanceSettings,
     now: float,
 ) -> tuple[Run, tuple[Action, ...]]:
-    """Opens the one run of a complete instance; C1 (at most one) is the caller's to keep."""
-    raise NotImplementedError
+    """Opens the one run of an instance; that there is at most one (C1) is the caller's to keep.
+
+    The instance must be complete, unless a member of it is lost, which leads to phase 2.
+    """
+    run = Run(
+        id=run_id,
+        instance=instance,
+        cause=cause,
+        term=term,
+        epoch=_next_epoch(instance),
+        base_epoch=instance.epoch,
+        budget=budget,
+        settings=settings,
+        instance_settings=instance_settings,
+        members=_rows(instance, cause, lost_members(instance) is not None),
+        opened_at=now,
+    )
+    text = f"run {run_id} opened: {cause.text}"
+    opened = Emit(Level.INFO if cause.reason is RunReason.ASSEMBLE else Level.WARNING, text, cause.reporter)
+    if not run.counts and (hold := held(budget, settings)):
+        run, closed = close(run, Outcome.HELD, hold.reason, now)
+        return run, (InstanceHeld(hold.reason), Emit(Level.ERROR, hold.reason), *closed)
+    run, actions = _first_step(run, now)
+    run, more = _settle(run, now)
+    inactive = () if cause.reason is RunReason.ASSEMBLE else (InstanceInactive(cause.text),)
+    return run, (opened, *actions, *inactive, *more)
 
 
 def step(run: Run, event: Event, now: float) -> tuple[Run, tuple[Action, ...]]:
-    """A closed run answers every event with nothing."""
-    raise NotImplementedError
+    """A closed run answers every event with nothing, and so does an event of somebody who is no member."""
+    if run.outcome is not None:
+        return run, ()
+    if isinstance(event, Cancel):
+        return _cancel(run, event, now)
+    if not isinstance(event, Tick):
+        row = run.members.get(event.member)
+        if row is None:
+            return run, ()
+        if (term := _deposed(event)) is not None:
+            run, actions = suspend(run, f"{row.address} obeys term {term}", journal=False, now=now)
+            return run, (StepDown(term, f"{row.address} obeys term {term}, ours is {run.term}"), *actions)
+        run = put(run, _taken(run, row, event, now))
+    return _settle(run, now)
 
 
 def deadline(run: Run) -> float | None:
-    """When a Tick is due at the latest; None once it is closed."""
-    raise NotImplementedError
+    """When a Tick is due at the latest; None once the run is closed."""
+    if run.outcome is not None:
+        return None
+    times = [run.step_deadline]
+    times += [row.due for row in run.rows if row.due is not None and row.outstanding is None]
+    if run.step is RunStep.AWAIT:
+        times += [stalls_at(run, row) for row in run.rows]
+    return min(times)
 
 
 def preemptible(run: Run) -> bool:
-    """Until the first prepare was sent (design 4, Not preemptible)."""
-    raise NotImplementedError
+    """Until the first prepare was sent; from then on a graver fault waits for the end (F20)."""
+    return run.outcome is None and not run.prepare_sent and run.phase == 1
+
+
+def _settle(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
+    actions: list[Action] = []
+    while run.outcome is None and (moved := CHECKS[run.step](run, now)):
+        run, more = moved
+        actions += more
+    if run.outcome is None:
+        run, sends = send_due(run, now)
+        actions += sends
+    return run, tuple(actions)
+
+
+def _taken(run: Run, row: Progress, event: Event, now: float) -> Progress:
+    match event:
+        case Answered(number=number, answer=answer):
+            row = compare_boot(row, told_boot(answer))
+            return take_answer(run, row, answer, now) if number == row.outstanding else row
+        case Heartbeat(observation=seen):
+            return take_heartbeat(run, row, seen)
+        case Fault():
+            return take_fault(run, row, event)
+        case MemberSilent():
+            return replace(row, gone=row.gone or f"{row.address} cannot be reached")
+        case Registered():
+            return take_registration(row, event)
+        case _:
+            return row
+
+
+def _deposed(event: Event) -> int | None:
+    if isinstance(event, Answered) and isinstance(event.answer, Refused):
+        refused = event.answer
+        return (refused.term or 0) if refused.code is ErrorCode.STALE_TERM else None
+    return None
+
+
+def _cancel(run: Run, event: Cancel, now: float) -> tuple[Run, tuple[Action, ...]]:
+    match event.kind:
+        case CancelKind.LEADERSHIP_LOST:
+            return suspend(run, event.reason, journal=False, now=now)
+        case _ if run.step is RunStep.CLEANUP:
+            return run, ()
+        case CancelKind.SUSPEND:
+            return suspend(run, event.reason, journal=True, now=now)
+        case CancelKind.PREEMPT if not preemptible(run):
+            return run, (Emit(Level.INFO, f"{event.reason}: waits for the end of run {run.id}"),)
+        case _:
+            abandons = event.kind is CancelKind.ABORT
+            run, actions = clean_up(run, Outcome.ABORTED, event.reason, now, abandons=abandons)
+            run, more = _settle(run, now)
+            return run, (*actions, *more)
+
+
+def _first_step(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
+    if lost := lost_members(run.instance):
+        return enter_phase_two(run, lost, now)
+    if not run.counts:
+        return enter_probe(run, run.cause.text, now)
+    allowed = next_run(run.budget, run.settings)
+    if not isinstance(allowed, Granted):
+        return enter_phase_two(run, allowed.reason, now)
+    return enter_probe(replace(run, backoff_sec=allowed.backoff_sec), run.cause.text, now)
+
+
+def _next_epoch(instance: Instance) -> int:
+    reported = [member.observation.epoch for member in instance.members if member.observation]
+    return max(instance.epoch, instance.highest_epoch, *reported, 0) + 1
+
+
+def _rows(instance: Instance, cause: Cause, lost: bool) -> dict[MemberKey, Progress]:
+    rows = {}
+    for member in instance.members:
+        seen = member.observation
+        restarted = lost and (member.superseded or not member.in_epoch)
+        rows[member.key] = Progress(
+            member=member,
+            seen=seen,
+            heartbeat=seen,
+            may_be_frozen=member.key == cause.reporter
+            or (seen is not None and seen.freeze_remaining_sec > 0),
+            left=restarted,
+            new_boot=restarted,
+        )
+    return rows

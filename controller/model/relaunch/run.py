@@ -191,6 +191,11 @@ class Run:
         return tuple(self.members.values())
 
     @property
+    def counts(self) -> bool:
+        """It uses the budget up; what a person or an assembly asks for is no sign of a broken model."""
+        return self.cause.reason in (RunReason.FAULT, RunReason.ESCALATION)
+
+    @property
     def by_restart(self) -> bool:
         """A gang is driven by what all its members know (design 8, Skew)."""
         return not all(row.member.knows_prepare for row in self.rows)

@@ -1,0 +1,188 @@
+"""PROBE, PREPARE, BACKOFF, START, AWAIT: when each step is over, and what follows.
+
+A check reads the table of members and returns the next state with its actions, or None to stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from controller.model.budget import Granted, next_run, spend_run
+from controller.model.relaunch.answers import why_not_ready
+from controller.model.relaunch.dispatch import enter
+from controller.model.relaunch.ending import clean_up, close, done
+from controller.model.relaunch.exchange import Action, Emit, EpochBegins, Level, SaveBudget
+from controller.model.relaunch.phase_two import enter_phase_two
+from controller.model.relaunch.run import Cause, Outcome, Progress, Run, RunReason, RunStep, Stage
+from supervisor.wire import Step
+
+Moved = tuple[Run, tuple[Action, ...]] | None
+
+
+def enter_probe(run: Run, reason: str, now: float) -> tuple[Run, tuple[Action, ...]]:
+    settings = run.settings
+    tries = settings.engine_relaunch_nm_unreachable_threshold
+    lasts = tries * settings.status_timeout_sec + (tries - 1) * settings.retry_gap_sec
+    rows = {
+        key: replace(row, stage=Stage.NONE, higher_epoch=None, died=None) for key, row in run.members.items()
+    }
+    return enter(replace(run, members=rows), RunStep.PROBE, now, lasts=lasts, reason=reason)
+
+
+def check_probe(run: Run, now: float) -> Moved:
+    if why := _hopeless(run):
+        return enter_phase_two(run, why, now)
+    unprobed = [row for row in run.rows if row.stage is Stage.NONE]
+    if unprobed and now < run.step_deadline:
+        return None
+    if unprobed:
+        return enter_phase_two(run, f"{_addresses(unprobed)} did not answer in time", now)
+    if not run.prepare_sent:
+        if leaving := [row for row in run.rows if row.seen and row.seen.leaving]:
+            return clean_up(run, Outcome.ABORTED, f"{_addresses(leaving)} is leaving: draining", now)
+        if run.cause.endpoint_abnormal and _recovered(run):
+            return clean_up(run, Outcome.RECOVERED_ITSELF, "all endpoints are normal again", now)
+    reported = max((row.seen.epoch for row in run.rows if row.seen), default=0)
+    return _enter_prepare(replace(run, epoch=max(run.epoch, reported + 1)), now)
+
+
+def check_prepare(run: Run, now: float) -> Moved:
+    if why := _hopeless(run):
+        return enter_phase_two(run, why, now)
+    if reread := _reread(run, now):
+        return reread
+    unprepared = [row for row in run.rows if row.stage is not Stage.PREPARED]
+    if not unprepared:
+        return _enter_backoff(run, now)
+    if now < run.step_deadline:
+        return None
+    limit = run.settings.engine_relaunch_prepare_timeout_sec
+    return enter_phase_two(run, f"{_addresses(unprepared)} is not prepared after {limit:g} s", now)
+
+
+def check_backoff(run: Run, now: float) -> Moved:
+    if why := _hopeless(run):
+        return enter_phase_two(run, why, now)
+    return _enter_start(run, now) if now >= run.step_deadline else None
+
+
+def check_start(run: Run, now: float) -> Moved:
+    if why := _hopeless(run):
+        return enter_phase_two(run, why, now)
+    if reread := _reread(run, now):
+        return reread
+    unstarted = [row for row in run.rows if row.stage is not Stage.STARTED]
+    if not unstarted:
+        lasts = run.settings.start_hard_cap_sec
+        return enter(run, RunStep.AWAIT, now, lasts=lasts, reason="all engines are spawned")
+    if now < run.step_deadline:
+        return None
+    return enter_phase_two(run, f"{_addresses(unstarted)} did not accept start in time", now)
+
+
+def check_await(run: Run, now: float) -> Moved:
+    if why := _hopeless(run):
+        return enter_phase_two(run, why, now)
+    if died := [row for row in run.rows if row.died]:
+        return _again(run, died[0], now)
+    waiting = [row for row in run.rows if why_not_ready(run, row, now)]
+    if not waiting:
+        return done(run, now)
+    if now >= run.step_deadline:
+        cap = run.settings.start_hard_cap_sec
+        return enter_phase_two(run, f"{_addresses(waiting)} is not normal after {cap:g} s", now)
+    if stalled := [row for row in run.rows if now >= stalls_at(run, row)]:
+        limit = run.settings.engine_relaunch_complete_timeout_sec
+        return enter_phase_two(run, f"{_addresses(stalled)} shows no progress for {limit:g} s", now)
+    return None
+
+
+def stalls_at(run: Run, row: Progress) -> float:
+    """The supervisor's progress_age_sec is the one clock; a member that tells none has the time-out at most.
+
+    Who is NORMAL and waits for a slower member does not stall as long as it is heard of.
+    """
+    limit = run.settings.engine_relaunch_complete_timeout_sec
+    stall = row.stage_since + limit
+    for seen in (row.seen, row.heartbeat):
+        if seen is None or seen.received_at < row.stage_since:
+            continue
+        if row.member.tells_epoch and seen.epoch != run.epoch:
+            continue
+        if seen.normal:
+            patience = max(limit, run.instance_settings.heartbeat_timeout_active_sec)
+            stall = max(stall, seen.received_at + patience)
+        elif seen.progress_age_sec is not None:
+            stall = max(stall, seen.received_at - seen.progress_age_sec + limit)
+    return stall
+
+
+def _enter_prepare(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
+    """Members that know only `restart` cannot be stopped first: their start does both."""
+    reason = f"all answer: stop all for epoch {run.epoch}"
+    spent: tuple[Action, ...] = ()
+    if run.counts and not run.prepare_sent:
+        run = replace(run, budget=spend_run(run.budget))
+        spent = (SaveBudget(run.budget, reason),)
+    if run.by_restart:
+        run, actions = _enter_backoff(run, now)
+    else:
+        lasts = run.settings.engine_relaunch_prepare_timeout_sec
+        run, actions = enter(run, RunStep.PREPARE, now, lasts=lasts, reason=reason)
+    return run, (*spent, *actions)
+
+
+def _enter_backoff(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
+    if run.backoff_sec <= 0:
+        return _enter_start(run, now)
+    reason = f"relaunch {run.budget.runs} without stable service: wait {run.backoff_sec:g} s"
+    return enter(run, RunStep.BACKOFF, now, lasts=run.backoff_sec, reason=reason)
+
+
+def _enter_start(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
+    reason = f"all {len(run.rows)} members are prepared: epoch {run.epoch} begins"
+    lasts = run.settings.engine_relaunch_prepare_timeout_sec
+    run, journal = enter(run, RunStep.START, now, lasts=lasts, reason=reason)
+    return run, (*journal, EpochBegins(run.epoch, reason))
+
+
+def _hopeless(run: Run) -> str | None:
+    return next((why for row in run.rows if (why := row.gone or row.cannot)), None)
+
+
+def _recovered(run: Run) -> bool:
+    """All NORMAL in the epoch the run found, and nothing of another run in the way."""
+    for row in run.rows:
+        seen = row.seen
+        if seen is None or not seen.normal or seen.prepared or seen.step is Step.PREPARED:
+            return False
+        if row.member.tells_epoch and seen.epoch != run.base_epoch:
+            return False
+    return True
+
+
+def _reread(run: Run, now: float) -> Moved:
+    """`stale_epoch`: somebody has seen a higher one; ask all again and take one more."""
+    higher = [row.higher_epoch for row in run.rows if row.higher_epoch is not None]
+    if not higher:
+        return None
+    if run.rereads >= run.settings.max_rereads:
+        return enter_phase_two(run, f"epoch {run.epoch} is stale again and again", now)
+    run = replace(run, epoch=max(run.epoch, *higher) + 1, rereads=run.rereads + 1)
+    return enter_probe(run, f"a member knows epoch {max(higher)}: go on with {run.epoch}", now)
+
+
+def _again(run: Run, row: Progress, now: float) -> tuple[Run, tuple[Action, ...]]:
+    """An engine is dead again in this epoch: a new run if the budget has one, else phase 2."""
+    died = row.died or ""
+    budget = next_run(run.budget, run.settings)
+    if not isinstance(budget, Granted):
+        return enter_phase_two(run, f"{died}; {budget.reason}", now)
+    follow = Cause(RunReason.FAULT, died, reporter=row.key)
+    run, actions = close(run, Outcome.ABORTED, f"{died}: a new run follows", now, follow=follow)
+    return run, (Emit(Level.WARNING, died, row.key), *actions)
+
+
+def _addresses(rows: Iterable[Progress]) -> str:
+    return ", ".join(row.address for row in rows)

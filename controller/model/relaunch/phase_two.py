@@ -1,0 +1,82 @@
+"""PHASE 2: the containers restart. Whom abort, whom stop, who keeps its freeze, and when it is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.model.budget import spend_phase2
+from controller.model.relaunch.dispatch import enter
+from controller.model.relaunch.ending import close, name_failed
+from controller.model.relaunch.exchange import Action, Emit, Level, SaveBudget
+from controller.model.relaunch.run import (
+    Cause,
+    Farewell,
+    Outcome,
+    Progress,
+    Run,
+    RunReason,
+    RunStep,
+    Stage,
+)
+from controller.model.settings import Phase2Scope
+
+
+def enter_phase_two(run: Run, why: str, now: float) -> tuple[Run, tuple[Action, ...]]:
+    spare = _spares_dispatched(run)
+    rows = {key: replace(row, farewell=_farewell(row, spare)) for key, row in run.members.items()}
+    run = replace(run, members=rows, phase=2, message=f"phase 2: {why}", budget=spend_phase2(run.budget))
+    run, journal = enter(
+        run,
+        RunStep.PHASE2,
+        now,
+        lasts=run.settings.phase2_timeout_sec,
+        reason=run.message,
+        error=why,
+    )
+    return run, (*journal, SaveBudget(run.budget, why), Emit(Level.WARNING, run.message))
+
+
+def check_phase_two(run: Run, now: float) -> tuple[Run, tuple[Action, ...]] | None:
+    if named := name_failed(run):
+        return named
+    if released := _release_kept(run, now):
+        return released, ()
+    absent = [row for row in run.rows if not row.new_boot]
+    if not absent:
+        follow = Cause(RunReason.ASSEMBLE, "all containers restarted")
+        message = f"{run.message}; all containers restarted, a run assemble follows"
+        return close(run, Outcome.PHASE2, message, now, follow=follow)
+    if now < run.step_deadline:
+        return None
+    who = ", ".join(row.address for row in absent)
+    alarm = f"{who} did not register again within {run.settings.phase2_timeout_sec:g} s of phase 2"
+    run, actions = close(run, Outcome.PHASE2, f"{run.message}; {alarm}", now)
+    return run, (Emit(Level.ERROR, alarm), *actions)
+
+
+def _spares_dispatched(run: Run) -> bool:
+    """The seed's letter (S05): from START with all members reachable, or always by the setting."""
+    if run.settings.engine_relaunch_phase2_scope is Phase2Scope.UNDISPATCHED:
+        return True
+    return run.step is RunStep.START and not any(row.gone for row in run.rows)
+
+
+def _farewell(row: Progress, spare: bool) -> Farewell:
+    if row.left:
+        return Farewell.NONE
+    if spare:
+        return Farewell.KEPT if row.stage is Stage.STARTED and not row.died else Farewell.ABORT
+    if row.may_be_frozen and (row.died or row.stage is not Stage.STARTED):
+        return Farewell.ABORT
+    return Farewell.STOP
+
+
+def _release_kept(run: Run, now: float) -> Run | None:
+    """The first new boot of another: what the kept ones are loading cannot come up any more."""
+    kept = [row for row in run.rows if row.farewell is Farewell.KEPT and not row.left]
+    if not kept or not any(row.left for row in run.rows):
+        return None
+    members = dict(run.members)
+    for row in kept:
+        members[row.key] = replace(row, farewell=Farewell.STOP, outstanding=None, tries=0, due=now)
+    return replace(run, members=members)
