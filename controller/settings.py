@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from controller.model.settings import InstanceSettings, Phase2Scope, RelaunchSettings
+from controller.policy import Policy
 from supervisor.settings_file import (
     Mistake,
     Sections,
@@ -129,6 +131,31 @@ class Settings:
     instance: InstanceSection = InstanceSection()
     fault_tolerance_config: FaultToleranceSection = FaultToleranceSection()
     auth: AuthSection = AuthSection()
+
+    def policy(self) -> Policy:
+        """The numbers by which the decisions are made."""
+        fault = self.fault_tolerance_config
+        return Policy(
+            relaunch=RelaunchSettings(
+                enable_engine_relaunch=fault.enable_engine_relaunch,
+                engine_relaunch_complete_timeout_sec=fault.engine_relaunch_complete_timeout_sec,
+                engine_relaunch_poll_interval_sec=fault.engine_relaunch_poll_interval_sec,
+                engine_relaunch_dispatch_retries=fault.engine_relaunch_dispatch_retries,
+                engine_relaunch_nm_unreachable_threshold=fault.engine_relaunch_nm_unreachable_threshold,
+                engine_relaunch_prepare_timeout_sec=fault.engine_relaunch_prepare_timeout_sec,
+                engine_relaunch_max_attempts=fault.engine_relaunch_max_attempts,
+                engine_relaunch_stable_sec=fault.engine_relaunch_stable_sec,
+                engine_relaunch_backoff_sec=fault.engine_relaunch_backoff_sec,
+                engine_relaunch_backoff_max_sec=fault.engine_relaunch_backoff_max_sec,
+                engine_relaunch_phase2_scope=Phase2Scope(fault.engine_relaunch_phase2_scope),
+            ),
+            instance=InstanceSettings(
+                heartbeat_timeout_active_sec=self.instance.heartbeat_timeout_active_sec,
+                heartbeat_timeout_inactive_sec=self.instance.heartbeat_timeout_inactive_sec,
+            ),
+            assemble_timeout_sec=self.instance.instance_assemble_timeout,
+            max_concurrent_runs=fault.max_concurrent_runs,
+        )
 
 
 def load(path: Path | None, environment: Mapping[str, str]) -> Settings:

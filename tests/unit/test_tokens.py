@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.auth import OLD_TOKEN_SEC, TokenError, TokenFile
+from supervisor.shared.tokens import OLD_TOKEN_SEC, TokenError, TokenFile
 
 
 def replace(path: Path, text: str) -> None:

@@ -1,0 +1,126 @@
+"""What people and tools call: instances, relaunches, events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+import trio
+from quart import Response, request
+from quart_trio import QuartTrio
+
+from controller.api.http import answer, received, refusal
+from controller.api.views import instance_view, open_run_view
+from controller.clock import wall_clock
+from controller.events import ControllerEvent, EventLog
+from controller.operators import NoSuchRun, Operators
+from controller.registry import Registry
+from controller.store.base import Store
+from supervisor import wire
+from supervisor.wire import ErrorCode
+
+HEARTBEAT_LINE_SEC = 15.0
+"""An event stream that has nothing to say sends an empty line so often: proxies and readers see it lives."""
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """The body, if any, of what an operator asks for."""
+
+    reason: str = ""
+
+
+def add_tool_routes(
+    app: QuartTrio, registry: Registry, operators: Operators, events: EventLog, store: Store
+) -> None:
+    @app.get("/v1/instances")
+    async def instances() -> Response:
+        now, to_wall = _clocks()
+        views = tuple(instance_view(entry, now, to_wall) for entry in registry.entries())
+        return answer(wire.InstancesView(instances=views))
+
+    @app.get("/v1/instances/<int:instance_id>")
+    async def instance(instance_id: int) -> Response:
+        return answer(instance_view(registry.entry(instance_id), *_clocks()))
+
+    @app.post("/v1/instances/<int:instance_id>/relaunch")
+    async def relaunch(instance_id: int) -> Response:
+        message = await received(Reason)
+        now, to_wall = _clocks()
+        recovery = operators.relaunch(instance_id, message.reason, now)
+        response = answer(open_run_view(recovery, instance_id, to_wall), 202)
+        response.headers["Location"] = f"/v1/relaunches/{recovery.run_id}"
+        return response
+
+    @app.post("/v1/instances/<int:instance_id>/reset-failed")
+    async def reset_failed(instance_id: int) -> Response:
+        await store.save_budget(operators.reset_failed(instance_id, trio.current_time()))
+        return answer(instance_view(registry.entry(instance_id), *_clocks()))
+
+    @app.get("/v1/relaunches")
+    async def relaunches() -> Response:
+        return answer(wire.RelaunchesView(relaunches=tuple(_runs(registry))))
+
+    @app.get("/v1/relaunches/<run_id>")
+    async def one_relaunch(run_id: str) -> Response:
+        for view in _runs(registry):
+            if view.id == run_id:
+                return answer(view)
+        raise NoSuchRun(f"no run has the id {run_id}")
+
+    @app.post("/v1/relaunches/<run_id>/abort")
+    async def abort(run_id: str) -> Response:
+        message = await received(Reason)
+        operators.abort(run_id, message.reason)
+        response = await one_relaunch(run_id)
+        response.status_code = 202
+        return response
+
+    @app.get("/v1/events")
+    async def follow() -> Response:
+        written = request.args.get("since") or request.headers.get("Last-Event-ID") or "0"
+        if not written.isdecimal():
+            return refusal(400, ErrorCode.MALFORMED, f"since: {written!r} is not the id of an event")
+        as_sse = "text/event-stream" in request.headers.get("Accept", "")
+        response = Response(
+            _lines(events, int(written), as_sse),
+            content_type="text/event-stream" if as_sse else "application/x-ndjson",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+        response.timeout = None
+        return response
+
+
+def _clocks() -> tuple[float, Callable[[float], str]]:
+    now = trio.current_time()
+    return now, wall_clock(now)
+
+
+def _runs(registry: Registry) -> list[wire.RunView]:
+    """Open ones first, each part newest first."""
+    _, to_wall = _clocks()
+    opened = [
+        open_run_view(entry.recovery, entry.instance.id, to_wall)
+        for entry in sorted(
+            registry.entries(),
+            key=lambda entry: entry.recovery.since if entry.recovery else 0.0,
+            reverse=True,
+        )
+        if entry.recovery
+    ]
+    return [*opened, *registry.closed_runs]
+
+
+async def _lines(events: EventLog, last_id: int, as_sse: bool) -> AsyncIterator[bytes]:
+    while True:
+        batch: list[ControllerEvent] = []
+        with trio.move_on_after(HEARTBEAT_LINE_SEC) as patience:
+            batch = await events.next_after(last_id)
+        if patience.cancelled_caught:
+            yield b": still here\n\n" if as_sse else b"\n"
+            continue
+        if not batch:
+            return
+        for event in batch:
+            last_id = event.id
+            line = msgspec.json.encode(event)
+            yield b"id: %d\ndata: %s\n\n" % (event.id, line) if as_sse else line + b"\n"

@@ -1,0 +1,95 @@
+"""Instances as tools see them (design 3, JSON that tools rely on); runs have `model.relaunch.view`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from controller.entry import Entry
+from controller.model.member import Member
+from controller.model.relaunch.view import view as run_view
+from controller.recovery import Recovery
+from supervisor.wire import (
+    EndpointStatus,
+    InstanceEndpointView,
+    InstanceView,
+    MemberView,
+    RecoveryView,
+    RunView,
+    Step,
+)
+
+
+def instance_view(entry: Entry, now: float, to_wall: Callable[[float], str]) -> InstanceView:
+    instance = entry.instance
+    return InstanceView(
+        id=instance.id,
+        job_name=instance.key.job_name,
+        model_name=instance.spec.model_name,
+        role=instance.spec.role,
+        status=instance.status,
+        epoch=instance.epoch,
+        supervisors=tuple(_member(member, now) for member in instance.members),
+        endpoints=tuple(view for member in instance.members for view in _endpoints(entry, member)),
+        recovery=_recovery(entry.recovery, to_wall) if entry.recovery else None,
+        namespace=instance.key.namespace,
+        reason=instance.reason,
+    )
+
+
+def open_run_view(recovery: Recovery, instance_id: int, to_wall: Callable[[float], str]) -> RunView:
+    """Also of one that waits for its turn and has no step yet."""
+    if recovery.run is not None:
+        return run_view(recovery.run, to_wall)
+    return RunView(
+        id=recovery.run_id,
+        instance_id=instance_id,
+        epoch=0,
+        reason=recovery.cause.reason,
+        outcome=None,
+        phase=1,
+        steps=(),
+        supervisors=(),
+        message=recovery.cause.text,
+    )
+
+
+def _member(member: Member, now: float) -> MemberView:
+    seen = member.observation
+    return MemberView(
+        pod_ip=member.ip,
+        port=member.port,
+        node_rank=member.node_rank,
+        boot_id=member.boot_id,
+        heartbeat_age_sec=round(now - member.last_heard, 3),
+        freeze_remaining_sec=seen.freeze_remaining_sec if seen else 0.0,
+        step=seen.step if seen else Step.IDLE,
+        epoch=seen.epoch if seen else 0,
+    )
+
+
+def _endpoints(entry: Entry, member: Member) -> list[InstanceEndpointView]:
+    spec, seen = entry.instance.spec, member.observation
+    first = member.node_rank * spec.endpoints_per_node
+    statuses = seen.statuses if seen else {}
+    return [
+        InstanceEndpointView(
+            id=id_,
+            ip=member.ip,
+            port=int(port),
+            status=statuses.get(id_, EndpointStatus.INITIAL),
+            role=spec.role,
+            model_name=spec.model_name,
+            bootstrap_port=member.bootstrap_port,
+            ready=statuses.get(id_) is EndpointStatus.NORMAL,
+        )
+        for id_, port in enumerate(member.business_ports, first)
+    ]
+
+
+def _recovery(recovery: Recovery, to_wall: Callable[[float], str]) -> RecoveryView:
+    return RecoveryView(
+        strategy=recovery.strategy,
+        run_id=recovery.run_id,
+        step=recovery.step,
+        since=to_wall(recovery.since),
+    )

@@ -1,0 +1,147 @@
+"""The composition root of the controller: what there is, who gets what, in which order it starts and ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+from quart_trio import QuartTrio
+
+from controller.api.http import application
+from controller.api.probe_routes import UPSTREAM_PROBES, add_probe_routes, probe_app
+from controller.api.supervisor_routes import add_supervisor_routes
+from controller.api.tool_routes import add_tool_routes
+from controller.center import Center
+from controller.events import EventLog
+from controller.operators import Operators
+from controller.reception import Reception
+from controller.policy import Policy
+from controller.registry import Registry
+from controller.settings import Settings
+from controller.store.base import Store
+from controller.store.memory import MemoryStore
+from controller.strategy.engine_relaunch import EngineRelaunch
+from controller.supervisors import Supervisors
+from controller.terms import Terms
+from supervisor.shared.listening import listen_tcp
+from supervisor.shared.serving import serve
+from supervisor.shared.tokens import TokenFile
+
+LAST_SEC = 20.0
+"""From the first signal to the end of the process, whatever hangs."""
+EXIT_KILLED_ITSELF = 70
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """Everything but the sockets; `center.run` is its one task."""
+
+    registry: Registry
+    events: EventLog
+    supervisors: Supervisors
+    center: Center
+    app: QuartTrio
+
+
+async def compose(
+    policy: Policy,
+    store: Store,
+    supervisors: Supervisors,
+    tokens: TokenFile | None,
+    is_ready: Callable[[], bool] = lambda: True,
+) -> Controller:
+    loaded = await store.load()
+    events = EventLog()
+    registry = Registry(policy, events, Terms(store, loaded.term), loaded)
+    strategy = EngineRelaunch(registry, supervisors, store, policy.max_concurrent_runs)
+    operators = Operators(registry)
+    app = application("controller", tokens, without_token=frozenset(UPSTREAM_PROBES))
+    add_supervisor_routes(app, Reception(registry), operators, registry, store)
+    add_tool_routes(app, registry, operators, events, store)
+    add_probe_routes(app, is_ready, live="/liveness", ready=("/startup", "/readiness"))
+    return Controller(registry, events, supervisors, Center(registry, supervisors, store, strategy), app)
+
+
+async def main(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT; a second one hurries.
+
+    Raises CannotListen and TokenError before anything has begun.
+    """
+    tokens = None
+    if settings.auth.token_file:
+        tokens = TokenFile(Path(settings.auth.token_file), trio.current_time())
+    elif settings.auth.allow_anonymous:
+        log.warning("everybody who reaches this controller may command it: auth.allow_anonymous is set")
+    listener = listen_tcp(settings.controller.host, settings.controller.port)
+    probe_listener = listen_tcp(settings.controller.host, settings.controller.probe_port)
+    supervisors = Supervisors(lambda: tokens.current(trio.current_time()) if tokens else None)
+    stop = trio.Event()
+    controller = await compose(
+        settings.policy(),
+        MemoryStore(),
+        supervisors,
+        tokens,
+        is_ready=lambda: not stop.is_set(),
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_watch_signals, stop, nursery.cancel_scope)
+        nursery.start_soon(controller.center.run)
+        async with trio.open_nursery() as servers:
+            url = await servers.start(serve, controller.app, listener, stop)
+            probe_url = await servers.start(serve, probe_app(lambda: not stop.is_set()), probe_listener, stop)
+            log.info(
+                "the controller serves",
+                extra={
+                    "url": url,
+                    "probe_url": probe_url,
+                    "pid": os.getpid(),
+                    "term": controller.registry.terms.current,
+                },
+            )
+            await stop.wait()
+            controller.events.close()
+        # Nobody can report any more, so nobody is promised a recovery that will not come.
+        nursery.cancel_scope.cancel(reason="asked to stop")
+    with trio.move_on_after(1):
+        await supervisors.aclose()
+    log.info("the controller has stopped")
+
+
+async def _watch_signals(
+    stop: trio.Event, everything: trio.CancelScope, *, task_status: trio.TaskStatus[None]
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        # `podvisor` blocks them in its first line, so that none is lost while it is imported.
+        signal.pthread_sigmask(
+            signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+        )
+        task_status.started()
+        async for number in signals:
+            if number == signal.SIGHUP:
+                log.info("nothing to reload: the token file is read again by itself")
+            elif stop.is_set():
+                everything.cancel(reason="asked to stop twice")
+            else:
+                log.info("stopping", extra={"signal": signal.Signals(number).name})
+                _end_at_last()
+                stop.set()
+
+
+def _end_at_last() -> None:
+    """A thread, because what hangs may be the loop itself."""
+
+    def end() -> None:
+        log.critical("stopping takes longer than %g s: ending at once", LAST_SEC)
+        os._exit(EXIT_KILLED_ITSELF)
+
+    timer = threading.Timer(LAST_SEC, end)
+    timer.daemon = True
+    timer.start()

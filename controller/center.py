@@ -1,0 +1,113 @@
+"""The strategy centre: one task for each instance under recovery, and what else the registry wants done.
+
+Woken by the registry's events; once a second it lets the registry look at what only time has changed.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from controller.model.instance import Instance
+from controller.model.member import Member, Observation
+from controller.model.relaunch.exchange import Accepted, Probe
+from controller.recovery import Recovery
+from controller.registry import Departure, Registry
+from controller.store.base import Store
+from controller.strategy.base import Failed, Strategy
+from controller.supervisors import Supervisors
+from supervisor import wire
+
+TICK_SEC = 1.0
+STOP_TRIES = 3
+STOP_TIMEOUT_SEC = 3.0
+
+log = logging.getLogger(__name__)
+
+
+class Center:
+    def __init__(
+        self, registry: Registry, supervisors: Supervisors, store: Store, strategy: Strategy
+    ) -> None:
+        self._registry = registry
+        self._supervisors = supervisors
+        self._store = store
+        self._strategy = strategy
+
+    async def run(self) -> None:
+        """Until cancelled; each recovery then cleans up after itself, all at the same time."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._tick)
+            while True:
+                # Taken before the look, so that nothing is missed.
+                attention = self._registry.attention
+                self._begin_what_is_wanted(nursery)
+                await attention.wait()
+
+    def _begin_what_is_wanted(self, nursery: trio.Nursery) -> None:
+        registry = self._registry
+        while registry.opened:
+            nursery.start_soon(self._recover, registry.opened.popleft())
+        while registry.questions:
+            nursery.start_soon(self._ask, registry.questions.popleft())
+        while registry.departures:
+            nursery.start_soon(self._dismiss, registry.departures.popleft())
+
+    async def _tick(self) -> None:
+        while True:
+            await trio.sleep(TICK_SEC)
+            now = trio.current_time()
+            for budget in self._registry.stable(now):
+                await self._store.save_budget(budget)
+                self._registry.set_budget(budget)
+            self._registry.tick(trio.current_time())
+
+    async def _recover(self, recovery: Recovery) -> None:
+        outcome = await self._strategy.execute(recovery)
+        if isinstance(outcome, Failed):
+            log.warning(
+                "%s failed: %s", self._strategy.name, outcome.reason, extra={"run_id": recovery.run_id}
+            )
+
+    async def _ask(self, member: Member) -> None:
+        """A member is silent: is it the path to us, or is it gone?"""
+        answer = await self._supervisors.ask(
+            member.address, Probe(run_id=""), self._registry.policy.relaunch.status_timeout_sec
+        )
+        seen = answer if isinstance(answer, Observation) else None
+        self._registry.answered_directly(member, seen, trio.current_time())
+
+    async def _dismiss(self, departure: Departure) -> None:
+        """Its supervisors stop, all at the same time; one that cannot be told is named."""
+        await self._store.save_instance(departure.instance)
+        term = await self._registry.terms.claim()
+        async with trio.open_nursery() as nursery:
+            for member in departure.to_stop:
+                nursery.start_soon(self._stop, departure.instance, member, term)
+        for member in departure.instance.members:
+            await self._supervisors.forget(member.address)
+
+    async def _stop(self, instance: Instance, member: Member, term: int) -> None:
+        request = wire.StopMsg(
+            term=term,
+            instance_id=instance.id,
+            epoch=instance.highest_epoch,
+            boot_id=member.boot_id,
+            reason=instance.reason,
+        )
+        for attempt in range(STOP_TRIES):
+            if attempt:
+                await trio.sleep(self._registry.policy.relaunch.retry_gap_sec)
+            answer = await self._supervisors.ask(member.address, request, STOP_TIMEOUT_SEC)
+            if isinstance(answer, Accepted):
+                return
+        self._registry.events.append(
+            "member",
+            f"cannot stop {member.address} of the deleted instance {instance.id}: {answer}",
+            level="error",
+            namespace=instance.key.namespace,
+            job_name=instance.key.job_name,
+            instance_id=instance.id,
+            member=str(member.key),
+        )

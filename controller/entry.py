@@ -1,0 +1,53 @@
+"""What the registry keeps about one living instance. Only the registry writes to it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from controller.model.faults import FaultIdentity
+from controller.model.instance import Instance
+from controller.model.member import MemberKey
+from controller.recovery import Recovery
+from supervisor.wire import Order
+
+ORDER_SEC = 300.0
+"""How long an order waits for a supervisor that we cannot reach and that may still reach us."""
+HANDLED_KEPT = 256
+
+
+@dataclass(eq=False)
+class Entry:
+    instance: Instance
+    recovery: Recovery | None = None
+    reported: set[FaultIdentity] = field(default_factory=set)
+    """Deaths that the open recovery answers."""
+    handled: deque[FaultIdentity] = field(default_factory=lambda: deque(maxlen=HANDLED_KEPT))
+    """Deaths that recoveries have dealt with."""
+    asked: set[MemberKey] = field(default_factory=set)
+    """Members that are being asked directly."""
+    told_incomplete_at: float | None = None
+    """The `last_registration_at` about which people were told."""
+    terminating: str | None = None
+    """Why it ends, from an operator's word until its recovery has closed."""
+    _orders: dict[MemberKey, tuple[Order, float]] = field(default_factory=dict)
+
+    def order(self, member: MemberKey, order: Order, now: float) -> None:
+        """Put it into the answers to the member's heartbeats: it is idempotent, and no answer is sure."""
+        self._orders[member] = (order, now + ORDER_SEC)
+
+    def orders(self, member: MemberKey, now: float) -> tuple[Order, ...]:
+        waiting = self._orders.get(member)
+        return (waiting[0],) if waiting and now < waiting[1] else ()
+
+    def forget_orders(self, member: MemberKey | None = None) -> None:
+        """Of a life or a run that is over; None: of all members."""
+        if member is None:
+            self._orders.clear()
+        else:
+            self._orders.pop(member, None)
+
+    def recovery_closed(self) -> None:
+        self.recovery = None
+        self.handled.extend(self.reported)
+        self.reported.clear()

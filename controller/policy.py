@@ -1,0 +1,15 @@
+"""All numbers by which the controller decides, in one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from controller.model.settings import InstanceSettings, RelaunchSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    relaunch: RelaunchSettings = field(default_factory=RelaunchSettings)
+    instance: InstanceSettings = field(default_factory=InstanceSettings)
+    assemble_timeout_sec: float = 600.0
+    max_concurrent_runs: int = 16

@@ -1,0 +1,150 @@
+"""What supervisors say: registrations, heartbeats, fault reports; and what they are told.
+
+Synchronous, as the registry to which all of it goes: an answer is the truth of one moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.entry import Entry
+from controller.model import assembly, faults
+from controller.model.assembly import Joined, Rejected
+from controller.model.member import InstanceKey, Member, same_boot, seen_in_heartbeat
+from controller.model.need import run_needed
+from controller.model.relaunch.exchange import Fault
+from controller.model.relaunch.run import Cause, RunReason
+from controller.registry import Registry
+from supervisor import wire
+
+
+class Unknown(Exception):
+    """A message from somebody who must register (again) first: answered 503."""
+
+
+class Reception:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def register(self, message: wire.RegisterMsg, now: float) -> Joined | Rejected:
+        self._registry.terms.learn(message.term)
+        key = assembly.instance_key(message)
+        answer = assembly.register(
+            self._registry.newest(key),
+            message,
+            now=now,
+            new_id=self._registry.next_id,
+            settings=self._registry.policy.instance,
+        )
+        self._registry.joined(answer, message.boot_id, now)
+        return answer
+
+    def reregister(self, message: wire.ReregisterMsg, now: float) -> Joined | Rejected:
+        self._registry.terms.learn(message.term)
+        key = assembly.instance_key(message)
+        newest = self._registry.newest(key)
+        if newest is None and self._registry.has(message.instance_id):
+            return Rejected(
+                wire.ErrorCode.STALE_EPOCH,
+                f"the id {message.instance_id} is another instance's: stop the engines and register anew",
+            )
+        answer = assembly.reregister(newest, message, now=now, settings=self._registry.policy.instance)
+        self._registry.joined(answer, message.boot_id, now)
+        return answer
+
+    def heartbeat(self, message: wire.HeartbeatMsg, now: float) -> wire.HeartbeatAnswer:
+        """Raises Unknown."""
+        self._registry.terms.learn(message.term)
+        entry = self._registry.of_key(InstanceKey(message.namespace, message.job_name))
+        if entry is None or message.ins_id not in (0, entry.instance.id):
+            raise Unknown(f"{message.namespace}/{message.job_name} is not known as instance {message.ins_id}")
+        member = assembly.find_member(
+            entry.instance,
+            ip=message.ip,
+            port=message.nm_port,
+            pod_uid=message.pod_uid,
+            boot_id=message.boot_id,
+        )
+        if member is None or not same_boot(member.boot_id, message.boot_id):
+            raise Unknown(f"{message.ip} is not known as a member of {entry.instance.key} in this boot")
+        self._registry.observe(entry, member.key, seen_in_heartbeat(message, now), now)
+        return wire.HeartbeatAnswer(
+            term=self._registry.terms.current,
+            instance_id=entry.instance.id,
+            run_id=entry.recovery.run_id if entry.recovery else None,
+            orders=entry.orders(member.key, now),
+        )
+
+    def report_software_fault(self, message: wire.SoftwareFaultMsg, now: float) -> wire.FaultAnswer:
+        """Raises Unknown."""
+        self._registry.terms.learn(message.term)
+        entry, member = self._reporter(message)
+        fault = faults.classify(message, member.key)
+        judgement = faults.judge_report(
+            fault,
+            entry.instance,
+            run=entry.recovery.run if entry.recovery else None,
+            other_strategy=None,
+            handled=frozenset(entry.handled),
+            prev_strategy_failed=False,
+            budget=self._registry.budget_of(entry.instance),
+            settings=self._registry.policy.relaunch,
+        )
+        self._registry.tell(
+            entry,
+            "fault",
+            f"{fault.message}; answered {judgement.recovery}: {judgement.reason}",
+            level="warning",
+            reason=message.exception_type,
+            member=member.key,
+        )
+        if judgement.recovery is not wire.Recovery.NONE:
+            entry.reported.add(fault.identity)
+        if judgement.opens:
+            cause = run_needed(entry.instance, self._registry.policy.relaunch) or Cause(
+                RunReason.FAULT, fault.message, fault.probe_derived
+            )
+            self._registry.open(entry, replace(cause, reporter=member.key), now)
+        if judgement.to_run and entry.recovery:
+            entry.recovery.inbox.post(
+                Fault(member.key, message.epoch, message.engine_id, message.pid, fault.message)
+            )
+        return wire.FaultAnswer(
+            recovery=judgement.recovery,
+            run_id=entry.recovery.run_id if entry.recovery else None,
+            term=self._registry.terms.current,
+            orders=entry.orders(member.key, now),
+        )
+
+    def report_hardware_fault(self, message: wire.HardwareFaultMsg) -> wire.FaultAnswer:
+        """Told to people only: no strategy answers to hardware faults yet, so nobody is told to wait.
+
+        Raises Unknown.
+        """
+        for entry in self._registry.entries():
+            for member in entry.instance.members:
+                if member.ip == message.pod_ip:
+                    self._registry.tell(
+                        entry,
+                        "fault",
+                        f"hardware fault {message.fault_code:#x} ({message.fault_level}): {message.message}",
+                        level="warning",
+                        member=member.key,
+                    )
+                    return wire.FaultAnswer(recovery=wire.Recovery.NONE, term=self._registry.terms.current)
+        raise Unknown(f"no member has the address {message.pod_ip}")
+
+    def _reporter(self, message: wire.SoftwareFaultMsg) -> tuple[Entry, Member]:
+        """An unextended peer names neither job nor instance nor boot, so that its address has to do."""
+        for entry in self._registry.entries():
+            key = entry.instance.key
+            if message.job_name is not None and key != InstanceKey(message.namespace, message.job_name):
+                continue
+            if message.instance_id not in (None, 0, entry.instance.id):
+                continue
+            member = assembly.find_member(
+                entry.instance, ip=message.pod_ip, port=None, boot_id=message.boot_id
+            )
+            if member is not None:
+                return entry, member
+        raise Unknown(f"{message.pod_ip} is not known as a member of any instance")

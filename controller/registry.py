@@ -1,0 +1,295 @@
+"""The one owner of all instances: what they are, what they need, which recovery each is under.
+
+Every method is synchronous: without a checkpoint inside, one call is one transaction. What follows from what
+was seen is decided by `controller.model`; what must be *done* about it is left in `opened`, `questions` and
+`departures` for the strategy centre, which `attention` wakes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+import trio
+
+from controller.entry import Entry
+from controller.events import EventLog
+from controller.model import assembly, budget
+from controller.model import instance as instances
+from controller.model.assembly import Joined, Rejected
+from controller.model.budget import Budget, BudgetKey
+from controller.model.instance import AskDirectly, Instance, InstanceStatus
+from controller.model.member import InstanceKey, Member, MemberKey, Observation
+from controller.model.need import run_needed
+from controller.model.relaunch.exchange import Cancel, CancelKind, Heartbeat, MemberSilent, Registered
+from controller.model.relaunch.run import Cause
+from controller.policy import Policy
+from controller.recovery import Recovery
+from controller.store.base import Loaded
+from controller.terms import Terms
+from supervisor import wire
+
+CLOSED_RUNS_KEPT = 200
+PAST_INSTANCES_KEPT = 2000
+
+
+class NoSuchInstance(Exception):
+    """None that lives has this id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """An instance that is DELETED, and who of it must still be told to stop."""
+
+    instance: Instance
+    to_stop: tuple[Member, ...]
+
+
+class Registry:
+    def __init__(
+        self,
+        policy: Policy,
+        events: EventLog,
+        terms: Terms,
+        loaded: Loaded,
+        new_run_id: Callable[[], str] = lambda: str(uuid4()),
+    ) -> None:
+        self.policy = policy
+        self.events = events
+        self.terms = terms
+        self.opened: deque[Recovery] = deque()
+        """Recoveries that wait for a strategy to begin."""
+        self.questions: deque[Member] = deque()
+        """Members that must be asked directly because they are silent."""
+        self.departures: deque[Departure] = deque()
+        self.attention = trio.Event()
+        """Replaced whenever one of the three gets longer; take it before you look."""
+        self.closed_runs: deque[wire.RunView] = deque(maxlen=CLOSED_RUNS_KEPT)
+        """Newest first."""
+        self._entries: dict[InstanceKey, Entry] = {}
+        self._past: dict[InstanceKey, Instance] = dict(loaded.instances)
+        """The last of each key that is not living: its epoch goes on."""
+        self.next_id = loaded.next_instance_id
+        self._budgets = dict(loaded.budgets)
+        self._new_run_id = new_run_id
+
+    # --- what is known -------------------------------------------------------------------------------------
+
+    def entries(self) -> list[Entry]:
+        """By id."""
+        return sorted(self._entries.values(), key=lambda entry: entry.instance.id)
+
+    def entry(self, instance_id: int) -> Entry:
+        """Raises NoSuchInstance."""
+        for entry in self._entries.values():
+            if entry.instance.id == instance_id:
+                return entry
+        raise NoSuchInstance(f"no living instance has the id {instance_id}")
+
+    def has(self, instance_id: int) -> bool:
+        return any(entry.instance.id == instance_id for entry in self._entries.values())
+
+    def of_key(self, key: InstanceKey) -> Entry | None:
+        return self._entries.get(key)
+
+    def newest(self, key: InstanceKey) -> Instance | None:
+        """The living one, else the last that was deleted, so that the epoch of the key goes on."""
+        entry = self._entries.get(key)
+        return entry.instance if entry else self._past.get(key)
+
+    def under_recovery(self, key: InstanceKey) -> Entry:
+        """While a recovery is open its entry stays."""
+        return self._entries[key]
+
+    def recoveries(self) -> list[Recovery]:
+        """Open ones, newest first."""
+        found = [entry.recovery for entry in self._entries.values() if entry.recovery]
+        return sorted(found, key=lambda recovery: recovery.since, reverse=True)
+
+    def budget_of(self, instance: Instance) -> Budget:
+        key = BudgetKey(instance.key, instance.spec.config_digest)
+        return self._budgets.get(key) or Budget(key)
+
+    # --- members -------------------------------------------------------------------------------------------
+
+    def joined(self, answer: Joined | Rejected, boot_id: str | None, now: float) -> None:
+        """A registration was judged; a refused one too may show that an earlier life is over."""
+        if answer.instance is None:
+            return
+        key = answer.instance.key
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = Entry(answer.instance)
+            self._past.pop(key, None)
+            self.next_id = max(self.next_id, answer.instance.id + 1)
+        entry.instance = answer.instance
+        if isinstance(answer, Rejected):
+            self._life_over(entry, answer.superseded, boot_id, answer.message)
+        elif answer.life is not assembly.Life.SAME:
+            self._life_over(entry, answer.place, boot_id, f"{answer.member.node} registered")
+        self.consider(entry, now)
+
+    def observe(self, entry: Entry, member: MemberKey, seen: Observation, now: float) -> None:
+        entry.instance = instances.observe(entry.instance, member, seen)
+        if entry.recovery:
+            entry.recovery.inbox.post(Heartbeat(member, seen))
+        self.consider(entry, now)
+
+    # --- time ----------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Once a second: what silence means, and who is waited for too long."""
+        for entry in list(self._entries.values()):
+            self._tell_if_incomplete(entry, now)
+            self.consider(entry, now)
+
+    def stable(self, now: float) -> Iterator[Budget]:
+        """Budgets that became whole again; the caller writes them down and then calls set_budget."""
+        for entry in self.entries():
+            instance, spent = entry.instance, self.budget_of(entry.instance)
+            whole = budget.reset(spent)
+            if instance.status is not InstanceStatus.ACTIVE or spent == whole:
+                continue
+            if now >= budget.stable_at(instance.since, self.policy.relaunch):
+                yield whole
+
+    def answered_directly(self, member: Member, seen: Observation | None, now: float) -> None:
+        """A silent member was asked; None: it did not answer."""
+        entry = self._entries.get(member.key.instance)
+        if entry is None:
+            return
+        entry.asked.discard(member.key)
+        if seen is not None:
+            self.observe(entry, member.key, seen, now)
+            return
+        entry.instance = instances.unreachable(entry.instance, member.key, now)
+        if entry.recovery:
+            entry.recovery.inbox.post(MemberSilent(member.key))
+        self.consider(entry, now)
+
+    # --- recoveries ----------------------------------------------------------------------------------------
+
+    def open(self, entry: Entry, cause: Cause, now: float) -> Recovery:
+        """The recovery of this instance: a new one, unless one is open (C1)."""
+        if entry.recovery is None:
+            entry.recovery = Recovery(entry.instance.key, self._new_run_id(), cause, now)
+            entry.forget_orders()
+            self.opened.append(entry.recovery)
+            self._call_attention()
+        return entry.recovery
+
+    def close(self, recovery: Recovery, view: wire.RunView, follow: Cause | None, now: float) -> None:
+        """The recovery is over: the instance is judged anew by what its members say."""
+        entry = self._entries[recovery.instance]
+        entry.recovery_closed()
+        self.closed_runs.appendleft(view)
+        if follow is not None and entry.terminating is None:
+            self.open(entry, follow, now)
+        self.consider(entry, now)
+
+    def change(self, entry: Entry, changed: Instance) -> None:
+        """Replace the instance; a new status is an event."""
+        before, entry.instance = entry.instance, changed
+        if changed.status is not before.status:
+            self.tell(
+                entry,
+                "instance",
+                f"{before.status} -> {changed.status}: {changed.reason}",
+                level="info" if changed.status is InstanceStatus.ACTIVE else "warning",
+                reason=changed.reason,
+            )
+
+    def set_budget(self, spent: Budget) -> None:
+        self._budgets[spent.key] = spent
+
+    def consider(self, entry: Entry, now: float) -> None:
+        """Whatever has happened: what is the instance now, and what does it need?"""
+        self._judge(entry, now)
+        if entry.recovery is not None:
+            return
+        if entry.terminating is not None:
+            self.change(entry, instances.delete(entry.instance, entry.terminating, now))
+        if entry.instance.status is InstanceStatus.DELETED:
+            self._drop(entry)
+        elif cause := run_needed(entry.instance, self.policy.relaunch):
+            self.open(entry, cause, now)
+
+    def tell(
+        self,
+        entry: Entry,
+        kind: str,
+        message: str,
+        *,
+        level: str = "info",
+        reason: str | None = None,
+        member: MemberKey | None = None,
+    ) -> None:
+        """An event about this instance."""
+        instance = entry.instance
+        run = entry.recovery.run if entry.recovery else None
+        self.events.append(
+            kind,
+            message,
+            level=level,
+            namespace=instance.key.namespace,
+            job_name=instance.key.job_name,
+            instance_id=instance.id,
+            status=str(instance.status),
+            run_id=entry.recovery.run_id if entry.recovery else None,
+            step=entry.recovery.step if entry.recovery else None,
+            epoch=run.epoch if run else instance.epoch,
+            reason=reason,
+            member=str(member) if member else None,
+        )
+
+    # --- inside --------------------------------------------------------------------------------------------
+
+    def _life_over(self, entry: Entry, place: MemberKey | None, boot_id: str | None, said: str) -> None:
+        if place is None:
+            return
+        entry.forget_orders(place)
+        self.tell(entry, "member", said, member=place)
+        if entry.recovery:
+            entry.recovery.inbox.post(Registered(place, boot_id))
+
+    def _judge(self, entry: Entry, now: float) -> None:
+        verdict = instances.judge(entry.instance, entry.recovery is not None, now, self.policy.instance)
+        if isinstance(verdict, AskDirectly):
+            self._ask(entry, verdict)
+        elif verdict is not None:
+            self.change(entry, instances.transition(entry.instance, verdict, now))
+            if entry.instance.status is InstanceStatus.DELETED and entry.recovery:
+                entry.recovery.inbox.post(Cancel(CancelKind.DELETED, entry.instance.reason))
+
+    def _ask(self, entry: Entry, verdict: AskDirectly) -> None:
+        for key in verdict.members:
+            member = entry.instance.member(key)
+            if member is not None and key not in entry.asked:
+                entry.asked.add(key)
+                self.questions.append(member)
+                self._call_attention()
+
+    def _drop(self, entry: Entry) -> None:
+        """DELETED. Who was silent or has left needs no stop; who comes back is told to register anew."""
+        deleted = entry.instance
+        del self._entries[deleted.key]
+        self._past[deleted.key] = deleted
+        if len(self._past) > PAST_INSTANCES_KEPT:
+            del self._past[next(iter(self._past))]
+        to_stop = deleted.members if entry.terminating is not None else ()
+        self.departures.append(Departure(deleted, to_stop))
+        self._call_attention()
+
+    def _tell_if_incomplete(self, entry: Entry, now: float) -> None:
+        instance = entry.instance
+        is_overdue = now - instance.last_registration_at > self.policy.assemble_timeout_sec
+        if instance.complete or not is_overdue or entry.told_incomplete_at == instance.last_registration_at:
+            return
+        entry.told_incomplete_at = instance.last_registration_at
+        self.tell(entry, "instance", f"not assembled: {assembly.missing(instance)}", level="warning")
+
+    def _call_attention(self) -> None:
+        self.attention.set()
+        self.attention = trio.Event()

@@ -1,0 +1,44 @@
+"""A store that ends with its process: for one controller whose loss only costs open runs.
+
+A controller that comes back without it learns terms and epochs from the supervisors, adopts the gangs that
+run, and relaunches none that is healthy.
+"""
+
+from __future__ import annotations
+
+import time
+
+from controller.model.budget import Budget
+from controller.model.instance import Instance
+from controller.model.relaunch.run import RunRecord
+from controller.store.base import Loaded
+
+_YEAR_2026 = 1_767_225_600
+
+
+class MemoryStore:
+    durable = False
+
+    def __init__(self, first_instance_id: int | None = None) -> None:
+        """`first_instance_id` None: one that no earlier life can have given out (ids are never reused)."""
+        self._first_instance_id = (
+            first_instance_id if first_instance_id is not None else max(1, int(time.time()) - _YEAR_2026)
+        )
+        self._term = 0
+
+    async def load(self) -> Loaded:
+        return Loaded(term=await self.take_term(1), next_instance_id=self._first_instance_id)
+
+    async def take_term(self, at_least: int) -> int:
+        self._term = max(self._term + 1, at_least)
+        return self._term
+
+    async def save_instance(self, instance: Instance) -> None:
+        """The registry remembers it as long as this store would."""
+
+    async def save_run(self, record: RunRecord) -> None:
+        """An open run is lost with the process."""
+
+    async def save_active(self, record: RunRecord, instance: Instance) -> None: ...
+
+    async def save_budget(self, budget: Budget) -> None: ...

@@ -1,0 +1,183 @@
+"""The client side of the node-manager API: one request, one answer, and every failure is an answer too.
+
+Retries, and what an answer means, are the plan's (`controller.model.relaunch`); nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import msgspec
+import trio
+
+from controller.model.member import seen_in_status
+from controller.model.relaunch.exchange import (
+    Accepted,
+    Answer,
+    Probe,
+    Refused,
+    Request,
+    Silence,
+    Unreachable,
+)
+from supervisor import wire
+from supervisor.wire import Action, EngineRestartMsg, ErrorCode, StartCmdMsg, Step, StopMsg
+
+CONNECT_SEC = 1.0
+MAX_ANSWER_BYTES = 1 << 20
+KEEP_ALIVE_SEC = 10.0
+"""Below the supervisors' keep-alive, so that it is us who close an idle connection."""
+OUR_SHARE = 0.95
+"""Of a time-out for httpx's own: a request that ends so keeps its pool in order, one cut off by a cancel may
+leave a connection marked as busy for ever (httpcore#1093)."""
+
+Transport = Callable[[], httpx.AsyncBaseTransport]
+
+
+class Supervisors:
+    """One HTTP client for each address, so that a stuck supervisor starves nobody else."""
+
+    def __init__(
+        self,
+        token: Callable[[], str | None] = lambda: None,
+        transport: Transport = lambda: httpx.AsyncHTTPTransport(
+            verify=False, limits=httpx.Limits(max_connections=8, keepalive_expiry=KEEP_ALIVE_SEC)
+        ),
+    ) -> None:
+        self._token = token
+        self._transport = transport
+        self._clients: dict[str, httpx.AsyncClient] = {}
+
+    async def ask(self, address: str, request: Request, timeout_sec: float) -> Answer:
+        """Send one request to `address` (`10.0.0.2:1026`) and say what came of it, in `timeout_sec` at most.
+
+        Cancelled, the request may or may not have been carried out, as after Silence.SILENT.
+        """
+        client = self._client(address)
+        try:
+            with trio.fail_after(timeout_sec):
+                status, body = await _exchange(client, self._build(client, request, timeout_sec))
+        except httpx.ConnectError as error:
+            return Unreachable(Silence.REFUSED, f"{address}: {error}")
+        except httpx.PoolTimeout:
+            await self.forget(address)
+            return Unreachable(Silence.SILENT, f"{address}: all connections to it are stuck")
+        except (httpx.TimeoutException, trio.TooSlowError):
+            return Unreachable(Silence.SILENT, f"{address}: no answer within {timeout_sec:g} s")
+        except httpx.RequestError as error:
+            return Unreachable(Silence.SILENT, f"{address}: the connection broke: {error!r}")
+        if status != 200:
+            return _refused(status, body)
+        return _observed(body) if isinstance(request, Probe) else _accepted(request, body)
+
+    async def forget(self, address: str) -> None:
+        """Close the connections to an address that is no member's any more."""
+        client = self._clients.pop(address, None)
+        if client is not None:
+            await client.aclose()
+
+    async def aclose(self) -> None:
+        for address in list(self._clients):
+            await self.forget(address)
+
+    def _client(self, address: str) -> httpx.AsyncClient:
+        client = self._clients.get(address)
+        if client is None:
+            client = httpx.AsyncClient(base_url=f"http://{address}", transport=self._transport())
+            self._clients[address] = client
+        return client
+
+    def _build(self, client: httpx.AsyncClient, request: Request, timeout_sec: float) -> httpx.Request:
+        token = self._token()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        patience = httpx.Timeout(timeout_sec * OUR_SHARE, connect=min(CONNECT_SEC, timeout_sec * OUR_SHARE))
+        if isinstance(request, Probe):
+            return client.build_request(
+                "GET",
+                "/node-manager/status",
+                params={"run_id": request.run_id} if request.run_id else {},
+                headers=headers,
+                timeout=patience,
+            )
+        return client.build_request(
+            "POST",
+            _route(request),
+            content=wire.encode(request),
+            headers=headers | {"Content-Type": "application/json"},
+            timeout=patience,
+        )
+
+
+def _route(request: EngineRestartMsg | StartCmdMsg | StopMsg) -> str:
+    match request:
+        case EngineRestartMsg():
+            return "/node-manager/engine-restart"
+        case StartCmdMsg():
+            return "/node-manager/start"
+        case StopMsg():
+            return "/node-manager/stop"
+
+
+async def _exchange(client: httpx.AsyncClient, request: httpx.Request) -> tuple[int, bytes]:
+    response = await client.send(request, stream=True)
+    try:
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > MAX_ANSWER_BYTES:
+                raise httpx.RemoteProtocolError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+        return response.status_code, bytes(body)
+    finally:
+        await response.aclose()
+
+
+def _observed(body: bytes) -> Answer:
+    try:
+        return seen_in_status(wire.decode(wire.NodeManagerStatus, body), trio.current_time())
+    except wire.WireError as error:
+        return Refused(ErrorCode.FAILED, f"its status cannot be read: {error}")
+
+
+def _accepted(request: EngineRestartMsg | StartCmdMsg | StopMsg, body: bytes) -> Accepted:
+    try:
+        answer = wire.decode(wire.CommandAnswer, body)
+    except wire.WireError:
+        # An unextended peer says 200 and something for people.
+        return Accepted(step=_step_after(request))
+    return Accepted(
+        step=answer.step,
+        epoch=answer.epoch,
+        boot_id=answer.boot_id,
+        will_exit=answer.will_exit,
+        message=answer.message,
+    )
+
+
+def _step_after(request: EngineRestartMsg | StartCmdMsg | StopMsg) -> Step:
+    match request:
+        case EngineRestartMsg(action=Action.ABORT):
+            return Step.ABORTED
+        case EngineRestartMsg(action=Action.PREPARE):
+            return Step.PREPARED
+        case EngineRestartMsg() | StartCmdMsg():
+            return Step.STARTING
+        case StopMsg():
+            return Step.STOPPING
+
+
+def _refused(status: int, body: bytes) -> Refused:
+    try:
+        said = msgspec.json.decode(body, type=wire.ErrorBody)
+    except msgspec.DecodeError:
+        code = ErrorCode.BUSY if status == 409 else ErrorCode.FAILED
+        text = body[:200].decode(errors="replace")
+        return Refused(code, f"answered {status}: {text}")
+    return Refused(
+        code=said.error,
+        message=said.message,
+        step=said.step,
+        epoch=said.epoch,
+        boot_id=said.boot_id,
+        term=said.term,
+    )
