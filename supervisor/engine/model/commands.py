@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from msgspec.structs import replace as replace_fields
+
 from supervisor.engine.model import freeze
 from supervisor.engine.model.operation import (
     OUT_OF_SERVICE_STEPS,
+    STARTED_STEPS,
     EndSupervisor,
     Operation,
     OperationSettings,
@@ -86,8 +89,6 @@ def start_placement(state: Operation, message: StartCmdMsg, settings: OperationS
         start=message,
         reason="start command",
     )
-    if _is_repeated_start(state, command):
-        return state, (), Accepted(state.epoch, SPAWNED_STEPS)
     return _prepare(state, command, settings, now, then_start=True)
 
 
@@ -107,14 +108,19 @@ def start(state: Operation, message: EngineRestartMsg, now: float) -> Result:
                 ErrorCode.NOT_PREPARED, f"not prepared in run {message.run_id}, epoch {message.epoch}: prepare first"
             ),
         )
+    refused = _refuse_epochs(message) or _refuse_held(state)
+    if refused is not None:
+        return state, (), refused
     state = state.heard(message.run_id, now)
-    if state.step is Step.PREPARED and not state.aborting:
+    if state.step is Step.PREPARED:
         started, actions = begin_start(state, message.start or state.placement, now)
         return started, actions, Accepted(started.epoch, SPAWNED_STEPS)
-    if state.step in (Step.STARTING, Step.LOADING, Step.DONE):
+    if state.step in STARTED_STEPS:
         return state, (), Accepted(state.epoch, SPAWNED_STEPS)
     if state.step is Step.FAILED:
         return state, (), Refused(ErrorCode.FAILED, state.error or "the relaunch failed here")
+    if state.step is Step.ABORTED:
+        return state, (), Refused(ErrorCode.ABORTED, state.error or "the run was aborted here")
     return state, (), Refused(ErrorCode.NOT_PREPARED, f"still {state.step}: repeat prepare until it is answered")
 
 
@@ -124,11 +130,15 @@ def abort(state: Operation, message: EngineRestartMsg, now: float) -> Result:
         return state, (), _wrong_boot(state)
     if message.term < state.term:
         return state, (), _stale_term(state, message.term)
+    if message.run_id is None and _is_foreign(state, message.instance_id):
+        return state, (), _wrong_instance(state, message.instance_id)
     remembered = replace(
         state,
         term=max(state.term, message.term),
         aborted_runs=state.aborted_runs | ({message.run_id} if message.run_id is not None else set()),
     )
+    if message.epoch is not None and message.epoch < state.epoch:
+        return remembered, (), _stale_epoch(state, message.epoch)
     if not _concerns_us(state, message.run_id):
         return remembered, (), Accepted(state.epoch, frozenset(Step), will_exit=False)
     aborted = replace(remembered, freeze=None)
@@ -137,9 +147,8 @@ def abort(state: Operation, message: EngineRestartMsg, now: float) -> Result:
         aborted = replace(aborted, aborting=True, start_when_prepared=False)
     elif state.step is Step.PREPARED:
         aborted = replace(aborted, step=Step.ABORTED, since=now, error="aborted while prepared")
-    will_exit = state.dead or state.step in OUT_OF_SERVICE_STEPS or state.step is Step.FAILED
     note = Report("warning", f"abort of run {message.run_id or '(unnamed)'} while {state.step}: unfrozen")
-    return aborted, (note,), Accepted(aborted.epoch, frozenset(Step), will_exit=will_exit)
+    return aborted, (note,), Accepted(aborted.epoch, frozenset(Step), will_exit=_will_exit(state))
 
 
 def stop(state: Operation, message: StopMsg, settings: OperationSettings, now: float) -> Result:
@@ -153,15 +162,15 @@ def stop(state: Operation, message: StopMsg, settings: OperationSettings, now: f
             (),
             Refused(
                 ErrorCode.WRONG_BOOT,
-                f"a stop without boot_id is refused in the first {settings.unfenced_stop_guard_sec:g} s of a boot: "
-                "it may be a repeat that was meant for the container before",
+                "a stop that names no boot, epoch or term is refused in the first "
+                f"{settings.unfenced_stop_guard_sec:g} s of a boot: it may be a repeat meant for the container before",
             ),
         )
     if message.term < state.term:
         return state, (), _stale_term(state, message.term)
     if message.epoch is not None and message.epoch < state.epoch:
         return state, (), _stale_epoch(state, message.epoch)
-    if message.instance_id is not None and state.instance_id not in (0, message.instance_id):
+    if _is_foreign(state, message.instance_id):
         return state, (), _wrong_instance(state, message.instance_id)
     if state.leaving is not None:
         return state, (), Accepted(state.epoch, frozenset(Step), will_exit=True)
@@ -175,6 +184,7 @@ def begin_start(
 ) -> tuple[Operation, tuple[OperationAction, ...]]:
     """PREPARED -> STARTING; also used by `progress.py` when no barrier is waited for."""
     assert placement is not None, "prepared without a placement"
+    placement = replace_fields(placement, epoch=state.epoch)
     relaunch = state.relaunch_count + 1 if state.ever_started else None
     started = replace(
         state,
@@ -186,8 +196,7 @@ def begin_start(
         start_when_prepared=False,
         relaunch_count=relaunch if relaunch is not None else state.relaunch_count,
     )
-    reason = f"run {state.run_id or '(unnamed)'}"
-    return started, (StartEngines(started.serial, placement, relaunch, reason),)
+    return started, (StartEngines(started.serial, placement, relaunch, state.reason),)
 
 
 def _prepare(
@@ -203,7 +212,7 @@ def _prepare(
         return state, (), refused
     state = replace(state, term=max(state.term, message.term))
     until = SPAWNED_STEPS if then_start else PREPARED_STEPS
-    if _is_same_run(state, message):
+    if _is_same_run(state, message) or (then_start and _is_repeated_start(state, message)):
         return state.heard(message.run_id, now), (), Accepted(state.epoch, until)
     refused = _refuse_operation(state, message, settings)
     if refused is not None:
@@ -212,6 +221,9 @@ def _prepare(
     if placement is None:
         return state, (), Refused(ErrorCode.NOT_STARTED, "no engine was ever started here and no placement was given")
     epoch = message.epoch if message.epoch is not None else state.epoch + 1
+    # Recorded parameters are those of an older epoch; the engine's environment names the one it runs in.
+    placement = replace_fields(placement, epoch=epoch)
+    reason = message.reason or f"run {message.run_id or '(unnamed)'}"
     accepted = replace(
         state,
         step=Step.STOPPING,
@@ -221,34 +233,47 @@ def _prepare(
         run_id=message.run_id,
         placement=placement,
         dead=False,
+        reason=reason,
         error=None,
         start_when_prepared=then_start,
         aborting=False,
         freeze=freeze.begin(settings.freeze, message.run_id, now),
     )
-    reason = message.reason or f"run {message.run_id or '(unnamed)'}"
     return accepted, (PrepareEngines(accepted.serial, placement, reason),), Accepted(accepted.epoch, until)
 
 
 def _refuse_operation(state: Operation, message: EngineRestartMsg, settings: OperationSettings) -> Refused | None:
-    given = message.start
-    if given is not None and given.epoch is not None and given.epoch != message.epoch:
-        return Refused(
-            ErrorCode.MALFORMED,
-            f"start.epoch {given.epoch} and epoch {message.epoch} differ; they must be equal",
-        )
-    if given is None and message.instance_id is not None and state.instance_id not in (0, message.instance_id):
+    refused = _refuse_epochs(message)
+    if refused is not None:
+        return refused
+    if message.start is None and _is_foreign(state, message.instance_id):
         return _wrong_instance(state, message.instance_id)
     if message.epoch is not None and message.epoch <= state.epoch:
         return _stale_epoch(state, message.epoch)
     if state.ever_started and not settings.enabled:
         return Refused(ErrorCode.DISABLED, "enable_engine_relaunch is off on this supervisor")
-    if state.held_by is not None:
-        return Refused(ErrorCode.HELD, f"the engine is held by {state.held_by}")
+    refused = _refuse_held(state)
+    if refused is not None:
+        return refused
     # A newer epoch overtakes whatever is in progress; a caller without one cannot be ordered, so it must wait.
     if message.epoch is None and state.busy:
         return Refused(ErrorCode.BUSY, f"a relaunch is in progress ({state.step}, epoch {state.epoch})")
     return None
+
+
+def _refuse_epochs(message: EngineRestartMsg) -> Refused | None:
+    given = message.start
+    if given is None or given.epoch in (None, message.epoch):
+        return None
+    return Refused(
+        ErrorCode.MALFORMED, f"start.epoch {given.epoch} and epoch {message.epoch} differ; they must be equal"
+    )
+
+
+def _refuse_held(state: Operation) -> Refused | None:
+    if state.held_by is None:
+        return None
+    return Refused(ErrorCode.HELD, f"the engine is held by {state.held_by}")
 
 
 def _fence(state: Operation, term: int, boot_id: str | None, run_id: str | None) -> Refused | None:
@@ -264,31 +289,45 @@ def _fence(state: Operation, term: int, boot_id: str | None, run_id: str | None)
 
 
 def _is_same_run(state: Operation, message: EngineRestartMsg) -> bool:
-    """The same (run_id, epoch) sent again joins or gets the same answer; callers without a run never join."""
+    """The same (run_id, epoch) sent again joins or gets the same answer."""
     return message.run_id is not None and message.run_id == state.run_id and message.epoch == state.epoch
 
 
 def _is_repeated_start(state: Operation, message: EngineRestartMsg) -> bool:
+    """A start without a run is the same one per (instance, epoch)."""
     return (
-        state.ever_started
+        message.run_id is None
         and message.epoch == state.epoch
         and message.instance_id == state.instance_id
-        and state.step in (Step.STARTING, Step.LOADING, Step.DONE)
+        and state.start_under_way
     )
 
 
 def _epoch_of_start(state: Operation, message: StartCmdMsg) -> int:
-    """A peer without epochs repeats its start; one for the engines that already run must not restart them."""
-    running = state.ever_started and message.instance_id == state.instance_id
-    return state.epoch if running else state.epoch + 1
+    """A peer without epochs repeats its start; one for engines that run or are about to must not restart them."""
+    repeated = message.instance_id == state.instance_id and state.start_under_way
+    return state.epoch if repeated else state.epoch + 1
 
 
 def _concerns_us(state: Operation, run_id: str | None) -> bool:
     if run_id is None:
         return True
-    if state.busy or state.step in (Step.FAILED, Step.ABORTED):
+    if state.busy:
         return state.run_id in (None, run_id)
     return state.freeze is None or state.freeze.run_id in (None, run_id)
+
+
+def _will_exit(state: Operation) -> bool:
+    """Whether the arbiter ends this supervisor once nothing is frozen."""
+    if state.leaving is not None:
+        return True
+    if state.held_by is not None:
+        return False
+    return state.dead or state.step in OUT_OF_SERVICE_STEPS or state.step in (Step.FAILED, Step.ABORTED)
+
+
+def _is_foreign(state: Operation, instance_id: int | None) -> bool:
+    return instance_id is not None and state.instance_id not in (0, instance_id)
 
 
 def _wrong_boot(state: Operation) -> Refused:
@@ -304,7 +343,7 @@ def _stale_epoch(state: Operation, epoch: int) -> Refused:
     return Refused(ErrorCode.STALE_EPOCH, f"epoch {epoch} is not newer than {state.epoch}")
 
 
-def _wrong_instance(state: Operation, instance_id: int) -> Refused:
+def _wrong_instance(state: Operation, instance_id: int | None) -> Refused:
     return Refused(
         ErrorCode.WRONG_INSTANCE, f"instance {instance_id} was meant, this pod belongs to {state.instance_id}"
     )

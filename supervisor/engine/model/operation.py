@@ -16,6 +16,9 @@ from supervisor.wire import StartCmdMsg, Step
 BUSY_STEPS = frozenset({Step.STOPPING, Step.CLEANING, Step.PREPARED, Step.STARTING, Step.LOADING})
 """An operation is in progress: the death watch is paused or watches a new engine, a lone restart is refused."""
 
+STARTED_STEPS = frozenset({Step.STARTING, Step.LOADING, Step.DONE})
+"""The engine of this epoch was started."""
+
 OUT_OF_SERVICE_STEPS = frozenset({Step.STOPPING, Step.CLEANING, Step.PREPARED})
 """No engine should run; what is seen of the old one is no news."""
 
@@ -47,6 +50,8 @@ class Operation:
     ever_started: bool = False
     dead: bool = False
     """The engine of this epoch died unasked and no operation has answered it yet."""
+    reason: str = ""
+    """Why this operation was asked for; the banner's words."""
     error: str | None = None
     start_when_prepared: bool = False
     """`restart`, the seed's form: no barrier, start as soon as this pod is clean."""
@@ -70,6 +75,11 @@ class Operation:
     @property
     def busy(self) -> bool:
         return self.step in BUSY_STEPS
+
+    @property
+    def start_under_way(self) -> bool:
+        """No further command is needed for the engine of this epoch to start."""
+        return self.start_when_prepared or self.step in STARTED_STEPS
 
     def frozen(self, now: float) -> bool:
         return self.freeze is not None and not self.freeze.is_over(now)

@@ -176,7 +176,7 @@ def _clean(state: Operation, now: float) -> Outcome:
         aborted = replace(_to(state, Step.ABORTED, now), error="aborted while stopping", aborting=False)
         return aborted, (Report("warning", "stopped and clean, but the run was aborted: the arbiter counts"),)
     prepared = _to(state, Step.PREPARED, now)
-    if state.start_when_prepared:
+    if state.start_when_prepared and state.held_by is None and state.leaving is None:
         return begin_start(prepared, prepared.placement, now)
     return prepared, (Report("info", f"prepared for epoch {state.epoch}, waiting for the barrier"),)
 
