@@ -1,0 +1,327 @@
+"""podvisor.toml to the supervisor's Settings; the mechanics of `settings_file` are tried here too."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from controller.settings import FaultToleranceSection as ControllerFaultToleranceSection
+from supervisor.identity import pod_of
+from supervisor.settings import (
+    FOREIGN,
+    NOT_CARRIED_OUT,
+    AuthSection,
+    ConfigurationError,
+    FaultToleranceSection,
+    ParallelSection,
+    Settings,
+    SupervisorSection,
+    load_settings,
+    runtime_directories,
+    shutdown_timeout,
+)
+from supervisor.unit.model import Dependencies, Engine, Service, StopSettings, Unit
+
+
+def _load(tmp_path: Path, text: str, environment: dict[str, str] | None = None) -> Settings:
+    path = tmp_path / "podvisor.toml"
+    path.write_text(text)
+    return load_settings(path, environment or {})
+
+
+def _complaints(tmp_path: Path, text: str, environment: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        _load(tmp_path, text, environment)
+    return str(caught.value).replace(f"{tmp_path}/", "").splitlines()
+
+
+@pytest.mark.seed("S24")
+def test_defaults() -> None:
+    settings = load_settings(None, {})
+    assert settings.supervisor == SupervisorSection(job_name="localhost")
+    assert settings.supervisor.port == 1026
+    assert settings.supervisor.probe_port == 1027
+    assert settings.supervisor.heartbeat_interval_seconds == 3
+    assert settings.supervisor.grace_period_sec == 120
+    assert settings.supervisor.suicide_threshold == 5
+    assert settings.supervisor.drain_delay_sec == 5
+    assert settings.fault_tolerance_config == FaultToleranceSection(
+        enable_engine_relaunch=True,
+        engine_restart_wait_timeout_sec=180,
+        engine_restart_freeze_sec=720,
+        engine_restart_freeze_silence_sec=60,
+    )
+    assert settings.parallel == ParallelSection(1, 1, 1, 1, 1)
+    assert settings.auth == AuthSection(allow_anonymous=False)
+
+
+def test_a_file_with_everything(tmp_path: Path) -> None:
+    settings = _load(
+        tmp_path,
+        """
+[supervisor]
+pod_ip = "10.0.0.1"
+host = "127.0.0.1"
+port = 0
+probe_port = 2
+socket = "/s"
+state_dir = "/d"
+controller_url = ["http://a:1026", "https://b"]
+job_name = "job"
+model_name = "model"
+role = "prefill"
+nnodes = 2
+node_index = 1
+device_num = 8
+heartbeat_interval_seconds = 1.5
+grace_period_sec = "2min"
+suicide_threshold = 3
+shutdown_timeout_sec = 100
+drain_sec = 20
+drain_delay_sec = 0
+rendezvous_ports = "30000-30010"
+fabric_interface = "eth1"
+log_level = "debug"
+log_format = "json"
+[fault_tolerance_config]
+enable_engine_relaunch = false
+engine_relaunch_poll_interval_sec = 1 # the controller's
+[parallel]
+tp_size = 4
+[auth]
+token_file = "/t"
+[controller]
+anything = 1
+[instance]
+""",
+    )
+    assert settings.supervisor == SupervisorSection(
+        pod_ip="10.0.0.1",
+        host="127.0.0.1",
+        port=0,
+        probe_port=2,
+        socket="/s",
+        state_dir="/d",
+        controller_url=("http://a:1026", "https://b"),
+        job_name="job",
+        model_name="model",
+        role="prefill",
+        nnodes=2,
+        node_index=1,
+        device_num=8,
+        heartbeat_interval_seconds=1.5,
+        grace_period_sec=120.0,
+        suicide_threshold=3,
+        shutdown_timeout_sec=100.0,
+        drain_sec=20.0,
+        drain_delay_sec=0.0,
+        rendezvous_ports=(30000, 30010),
+        fabric_interface="eth1",
+        log_level="debug",
+        log_format="json",
+    )
+    assert not settings.fault_tolerance_config.enable_engine_relaunch
+    assert settings.parallel.tp_size == 4
+    assert settings.auth.token_file == "/t"
+
+
+def test_json_says_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "podvisor.json"
+    path.write_text('{\n"supervisor": {"port": 5, "grace_period_sec": "1min"}}')
+    assert load_settings(path, {}).supervisor.port == 5
+    path.write_text('{\n"supervisor": {"port": 5,\n "prot": "1min"}}')
+    with pytest.raises(ConfigurationError, match=r"podvisor\.json:3: supervisor\.prot: unknown key"):
+        load_settings(path, {})
+
+
+def test_variables_override_the_file(tmp_path: Path) -> None:
+    environment = {
+        "PODVISOR_SUPERVISOR__PORT": "7",
+        "PODVISOR_SUPERVISOR__JOB_NAME": "8",
+        "PODVISOR_SUPERVISOR__GRACE_PERIOD_SEC": "1min 1s",
+        "PODVISOR_SUPERVISOR__CONTROLLER_URL": '["http://a", "http://b"]',
+        "PODVISOR_SUPERVISOR__RENDEZVOUS_PORTS": "1-2",
+        "PODVISOR_FAULT_TOLERANCE_CONFIG__ENABLE_ENGINE_RELAUNCH": "false",
+        "PODVISOR_FAULT_TOLERANCE_CONFIG__MAX_CONCURRENT_RUNS": "not ours to judge",
+        "PODVISOR_CONTROLLER__ANYTHING": "x",
+        "PODVISOR_AUTH__ALLOW_ANONYMOUS": "true",
+        "PODVISOR_SOCKET": "/not/an/override",
+        "PODVISOR___X": "",
+        "OTHER__X": "",
+    }
+    settings = _load(tmp_path, '[supervisor]\nport = 6\nmodel_name = "m"\n', environment)
+    assert settings.supervisor.port == 7
+    assert settings.supervisor.job_name == "8"
+    assert settings.supervisor.model_name == "m"
+    assert settings.supervisor.grace_period_sec == 61.0
+    assert settings.supervisor.controller_url == ("http://a", "http://b")
+    assert settings.supervisor.rendezvous_ports == (1, 2)
+    assert not settings.fault_tolerance_config.enable_engine_relaunch
+
+
+def test_one_url_needs_no_array(tmp_path: Path) -> None:
+    environment = {
+        "PODVISOR_SUPERVISOR__CONTROLLER_URL": "http://a:1",
+        "PODVISOR_AUTH__ALLOW_ANONYMOUS": "true",
+    }
+    assert _load(tmp_path, "", environment).supervisor.controller_url == ("http://a:1",)
+
+
+def test_all_mistakes_come_at_once_and_located(tmp_path: Path) -> None:
+    text = """
+[supervisor]
+port = "x"
+prot = 1
+heartbeat_interval_seconds = "1h"
+rendezvous_ports = "5-4"
+controller_url = ["controller:1026"]
+[supervisro]
+[tls]
+cert = 1
+[fault_tolerance_config]
+engine_relaunch_pol_interval_sec = 1
+"""
+    environment = {
+        "PODVISOR_SUPERVISOR__NNODES": "many",
+        "PODVISOR_SUPERVISOR__ROL": "x",
+        "PODVISOR_SUPERVISRO__X": "x",
+    }
+    assert _complaints(tmp_path, text, environment) == [
+        'podvisor.toml:3: supervisor.port: found "x", expected a whole number from 0 to 65535',
+        "podvisor.toml:4: supervisor.prot: unknown key 'prot'; did you mean 'port'?",
+        'podvisor.toml:5: supervisor.heartbeat_interval_seconds: found "1h", '
+        'expected a duration such as "1min 30s" from 100ms to 1min',
+        'podvisor.toml:6: supervisor.rendezvous_ports: found "5-4", '
+        'expected a range of ports such as "29500-29599" (a range of ports from 1 to 65535)',
+        'podvisor.toml:7: supervisor.controller_url: found ["controller:1026"], '
+        'expected one or more URLs such as "http://controller:1026"',
+        "podvisor.toml:8: supervisro: unknown section 'supervisro'; did you mean 'supervisor'?",
+        "podvisor.toml:10: tls.cert: found 1, expected a string that is not empty",
+        "podvisor.toml:12: fault_tolerance_config.engine_relaunch_pol_interval_sec: "
+        "unknown key 'engine_relaunch_pol_interval_sec'; did you mean 'engine_relaunch_poll_interval_sec'?",
+        'environment: PODVISOR_SUPERVISOR__NNODES: found "many", expected a whole number from 1 to 4096',
+        "environment: PODVISOR_SUPERVISOR__ROL: unknown key 'rol'; did you mean 'role'?",
+        "environment: PODVISOR_SUPERVISRO__X: unknown section 'supervisro'; did you mean 'supervisor'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a = \n", "podvisor.toml:1: not TOML: Invalid value"),
+        ("supervisor = 1\n", "podvisor.toml:1: supervisor: expected a table: [supervisor]"),
+        ("[supervisor]\nport = 1\nprobe_port = 1\n",
+         "podvisor.toml:3: supervisor.probe_port: must differ from port, which is 1 too"),
+        ("[supervisor]\nport = 29501\n",
+         "podvisor.toml:2: supervisor.port: 29501 is one of the rendezvous_ports, 29500 to 29599"),
+        ("[fault_tolerance_config]\nengine_restart_freeze_sec = 180\n",
+         "podvisor.toml:2: fault_tolerance_config.engine_restart_freeze_sec: "
+         "180 s must be longer than engine_restart_wait_timeout_sec (180 s)"),
+        ("[fault_tolerance_config]\nengine_restart_freeze_silence_sec = 721\n",
+         "podvisor.toml:2: fault_tolerance_config.engine_restart_freeze_silence_sec: "
+         "721 s must not be longer than engine_restart_freeze_sec (720 s)"),
+        ("[supervisor]\nheartbeat_interval_seconds = 30\n",
+         "podvisor.toml: fault_tolerance_config.engine_restart_freeze_silence_sec: "
+         "60 s must be at least three heartbeats (90 s)"),
+        ("[supervisor]\nshutdown_timeout_sec = 29\n",
+         "podvisor.toml:2: supervisor.shutdown_timeout_sec: 29 s must not be shorter than drain_sec (30 s)"),
+        ('[supervisor]\ncontroller_url = "http://a"\nhost = "0.0.0.0"\n',
+         "podvisor.toml:3: supervisor.host: 0.0.0.0 can be reached from elsewhere: "
+         "set auth.token_file, or auth.allow_anonymous = true"),
+        ('[supervisor]\ncontroller_url = "http://a"\n',
+         "podvisor.toml: supervisor.host: the pod's address can be reached from elsewhere: "
+         "set auth.token_file, or auth.allow_anonymous = true"),
+        ('[supervisor]\ncontroller_url = "http://a"\nhost = "::1"\nnnodes = 2\n',
+         "podvisor.toml: supervisor.job_name: "
+         "must be set: nothing in the environment tells which 2 pods belong together"),
+        ('[supervisor]\ncontroller_url = "http://a"\nhost = "localhost"\nnode_index = 1\n',
+         "podvisor.toml:4: supervisor.node_index: 1 must be below nnodes, which is 1"),
+    ],
+)  # fmt: skip
+@pytest.mark.seed("S24")
+def test_what_does_not_fit_together(tmp_path: Path, text: str, complaint: str) -> None:
+    assert _complaints(tmp_path, text) == [complaint]
+
+
+@pytest.mark.parametrize("name", NOT_CARRIED_OUT)
+def test_what_would_give_a_false_feeling_of_safety_is_refused(tmp_path: Path, name: str) -> None:
+    section, _, key = name.partition(".")
+    assert _complaints(tmp_path, f'[{section}]\n{key} = "/x"\n') == [
+        f"podvisor.toml:2: {name}: known, but not carried out by this version: leave it out"
+    ]
+
+
+def test_a_relation_is_located_at_the_variable_that_broke_it(tmp_path: Path) -> None:
+    environment = {"PODVISOR_SUPERVISOR__PROBE_PORT": "1"}
+    assert _complaints(tmp_path, "[supervisor]\nport = 1\nprobe_port = 2\n", environment) == [
+        "environment: PODVISOR_SUPERVISOR__PROBE_PORT: must differ from port, which is 1 too"
+    ]
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot read: No such file or directory"):
+        load_settings(tmp_path / "none.toml", {})
+    (tmp_path / "binary.toml").write_bytes(b"\xff")
+    with pytest.raises(ConfigurationError, match="not UTF-8 at byte 0"):
+        load_settings(tmp_path / "binary.toml", {})
+
+
+LWS = {"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1", "LWS_LEADER_ADDRESS": "vllm-3.vllm.serving"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "job_name", "nnodes", "node_index"),
+    [
+        ({}, "localhost", 1, None),
+        ({"HOSTNAME": "web-7"}, "web-7", 1, None),
+        ({"HOSTNAME": "h", "POD_NAME": "p"}, "p", 1, None),
+        ({"POD_NAME": "vllm-3-1", **LWS}, "vllm-3", 2, 1),
+        ({"POD_NAME": "sts-5", "POD_INDEX": "5"}, "sts-5", 1, 0),
+        ({"POD_NAME": "sts-5", "POD_INDEX": "5", "PODVISOR_SUPERVISOR__NNODES": "2"}, "sts-2", 2, 1),
+        ({"POD_NAME": "job-1-x7", "JOB_COMPLETION_INDEX": "1"}, "job-1-x7", 1, 1),
+        ({"POD_NAME": "v", "VC_TASK_INDEX": "2"}, "v", 1, 2),
+        ({"POD_NAME": "v", "PODVISOR_SUPERVISOR__NODE_INDEX": "0", **LWS}, "vllm-3", 2, 0),
+        ({"PODVISOR_SUPERVISOR__JOB_NAME": "mine", **LWS}, "mine", 2, 1),
+    ],
+)
+def test_who_this_pod_is(environment: dict[str, str], job_name: str, nnodes: int, node_index: int | None) -> None:
+    supervisor = load_settings(None, environment).supervisor
+    assert (supervisor.job_name, supervisor.nnodes, supervisor.node_index) == (job_name, nnodes, node_index)
+
+
+def test_the_platform_says_the_rest() -> None:
+    settings = load_settings(None, {"POD_IP": "10.1.1.1", "POD_NAMESPACE": "serving", "POD_UID": "u"})
+    assert settings.supervisor.pod_ip == "10.1.1.1"
+    assert (settings.pod.namespace, settings.pod.uid) == ("serving", "u")
+    assert load_settings(None, {}).pod.namespace == "default"
+
+
+def test_a_number_of_the_platform_that_is_none_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="environment: LWS_GROUP_SIZE: found 'two', expected a whole"):
+        pod_of({"LWS_GROUP_SIZE": "two"})
+
+
+def test_one_file_serves_both_programs() -> None:
+    """Whatever the controller reads there, the supervisor knows to be its own or the controller's."""
+    section = "fault_tolerance_config"
+    ours = {field.name for field in fields(FaultToleranceSection)}
+    assert {field.name for field in fields(ControllerFaultToleranceSection)} <= ours | (FOREIGN[section] or set())
+
+
+def test_where_the_run_directory_may_be() -> None:
+    assert runtime_directories({}, 5) == (Path("/run/podvisor"), Path("/tmp/podvisor-5"))
+    assert runtime_directories({"TMPDIR": "/t"}, 5)[1] == Path("/t/podvisor-5")
+
+
+def test_how_long_an_orderly_stop_may_take() -> None:
+    stop = Service(stop=StopSettings(timeout_sec=10.0))
+    store = Unit("store", Path("s"), service=stop)
+    monitor = Unit("monitor", Path("m"), service=stop)
+    engine = Unit("engine", Path("e"), service=stop, dependencies=Dependencies(after=("store",)), engine=Engine())
+    section = SupervisorSection(drain_sec=7.0, drain_delay_sec=3.0)
+    assert shutdown_timeout(section, []) == 5.0
+    assert shutdown_timeout(section, [store, monitor]) == 15.0
+    assert shutdown_timeout(section, [store, monitor, engine]) == 35.0
+    assert shutdown_timeout(SupervisorSection(shutdown_timeout_sec=1.0), [engine]) == 1.0

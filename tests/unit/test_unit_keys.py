@@ -1,0 +1,77 @@
+"""The table of keys is whole: every key has a field, every refusal a key, every default its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
+
+import pytest
+
+from supervisor.unit import model
+from supervisor.unit.keys import LIVENESS_ACTION, SECTIONS, Key, Table
+from supervisor.unit.unsupported import NOT_CARRIED_OUT, refusal
+
+
+def _entries(table: Table, prefix: str = "") -> Iterator[tuple[str, Table, Key | Table]]:
+    for name, entry in table.entries.items():
+        yield f"{prefix}{table.name}.{name}", table, entry
+        if isinstance(entry, Table):
+            yield from _entries(entry, f"{prefix}{table.name}.")
+
+
+ENTRIES = [entry for table in SECTIONS.values() for entry in _entries(table)]
+
+
+@pytest.mark.parametrize(("place", "table", "entry"), ENTRIES, ids=[place for place, _, _ in ENTRIES])
+def test_every_key_has_a_field(place: str, table: Table, entry: Key | Table) -> None:
+    struct: object = model.HttpCheck if table.entries.keys() >= {"Url"} else table.struct
+    target = entry.target
+    if target == LIVENESS_ACTION:
+        struct, target = model.Probes, "liveness_action"
+    for name in target.split("."):
+        assert isinstance(struct, type)
+        known: dict[str, Field[object]] = {field.name: field for field in fields(struct)}  # type: ignore[arg-type]
+        assert name in known
+        factory = known[name].default_factory
+        struct = factory if factory is not MISSING else None
+    assert entry.doc
+
+
+def test_every_field_has_a_key() -> None:
+    targets = {f"{table.target}.{entry.target}".strip(".") for _, table, entry in ENTRIES}
+    wanted = {
+        f"{path}.{field.name}"
+        for path, struct in (
+            ("service.restart", model.RestartSettings),
+            ("service.stop", model.StopSettings),
+            ("service.start", model.StartSettings),
+            ("service.execution", model.Execution),
+            ("service.logging", model.Logging),
+            ("engine", model.Engine),
+            ("conditions", model.Conditions),
+            ("probes.canary", model.Canary),
+            ("probes.readiness", model.Probe),
+        )
+        for field in fields(struct)
+    }
+    assert wanted <= targets
+
+
+def test_only_known_keys_are_refused() -> None:
+    known = {place for place, _, _ in ENTRIES} | SECTIONS.keys()
+    assert set(NOT_CARRIED_OUT) <= known
+
+
+def test_a_refusal_says_what_would_be_taken() -> None:
+    assert refusal("Service.Type", "exec") is None
+    assert refusal("Service.Nice", 5) is None
+    assert refusal("Service.Type", "notify") == (
+        '"notify" is known, but not carried out by this version; "exec", "oneshot", "external" would be'
+    )
+    assert refusal("Canary", {}) == "known, but not carried out by this version"
+
+
+def test_every_key_has_a_schema() -> None:
+    for _, _, entry in ENTRIES:
+        if isinstance(entry, Key):
+            assert entry.convert.schema, entry.name
