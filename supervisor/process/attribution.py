@@ -62,18 +62,19 @@ def find_members(
     below = _children_by_parent(stats)
     found: dict[int, ProcessStat] = {}
     in_doubt = False
-    if marks.leader is not None and marks.leader in stats:
-        found.update((stat.pid, stat) for stat in _with_all_below(stats[marks.leader], below))
-    for orphan in below[around.supervisor]:
-        if orphan.pid in around.managed:
+    for child in below[around.supervisor]:
+        if child.pid in around.managed:
+            own = _with_all_below(child, below) if child.pid == marks.leader else ()
+            found.update((stat.pid, stat) for stat in own)
             continue
-        found.update((stat.pid, stat) for stat in _proven(orphan, below, marks, invocation_of))
-        if orphan.pid in found or not orphan.alive or not _claimable(orphan, marks, invocation_of):
+        found.update((stat.pid, stat) for stat in _proven(child, below, marks, invocation_of))
+        if child.pid in found or not child.alive or not _claimable(child, marks, invocation_of):
             continue
-        if certainly_not_newborn(orphan, around.supervisor_session, around.newborn_ticks):
-            found.update((stat.pid, stat) for stat in _with_all_below(orphan, below))
+        if certainly_not_newborn(child, around.supervisor_session, around.newborn_ticks):
+            found.update((stat.pid, stat) for stat in _with_all_below(child, below))
         else:
             in_doubt = True
+    found.pop(around.supervisor, None)  # whatever numbers used again make of a scan: never ourselves
     return Found(tuple(stat for stat in found.values() if stat.alive), in_doubt)
 
 

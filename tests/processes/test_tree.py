@@ -169,6 +169,13 @@ async def test_a_crash_is_cleaned_up_after_while_the_zombie_pins_the_number(tmp_
         assert child.status == ExitStatus(3, None)
 
 
+async def test_a_nameless_process_in_another_group_is_known_by_the_session_of_the_crashed(tmp_path: Path) -> None:
+    async with reaping() as children:
+        child, pids = await started(children, "set -m; env -i sleep 1000 & echo $! > $HEARD; exit 3", tmp_path / "p")
+        await child.exited.wait()
+        assert_all_gone(await kill(children, child), child, children, *pids)
+
+
 async def test_stopping_again_and_stopping_the_gone_does_nothing() -> None:
     async with reaping() as children:
         child = await children.spawn(shell("exit 4"))
