@@ -103,7 +103,7 @@ def _undefined(loaded: LoadedUnit, variables: Mapping[str, str]) -> Iterator[tup
         return
     for name in names:
         path = _where(loaded.document.data, name, ())
-        if not _is_placement(name):
+        if not is_placement(name):
             # What is in an EnvironmentFile is known only when the unit starts.
             certain = not unit.service.execution.environment_files
             yield certain, loaded.document.problem(path, f"${{{name}}} is not set and has no default")
@@ -112,7 +112,7 @@ def _undefined(loaded: LoadedUnit, variables: Mapping[str, str]) -> Iterator[tup
             yield False, loaded.document.problem(path, message)
 
 
-def _is_placement(name: str) -> bool:
+def is_placement(name: str) -> bool:
     return name in PLACEMENT or _NODE_ADDRESS.fullmatch(name) is not None
 
 

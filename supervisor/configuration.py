@@ -1,0 +1,166 @@
+"""What one `podvisor run` goes by, read and checked before anything is started: settings, units, paths, identity."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from supervisor import wire
+from supervisor.settings import Settings, load_settings, runtime_directories
+from supervisor.unit.errors import ConfigurationError, Problem
+from supervisor.unit.expand import undefined_variables
+from supervisor.unit.machine_checks import is_placement
+from supervisor.unit.model import Unit
+from supervisor.unit.parse import load_units
+from supervisor.version import VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line."""
+
+    config: Path | None
+    units: tuple[Path, ...]
+    socket: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    settings: Settings
+    units: tuple[Unit, ...]
+    environment: Mapping[str, str]
+    socket: Path
+    state_dir: Path
+    pod_ip: str
+    boot_id: str
+    warnings: tuple[str, ...]
+
+    @property
+    def engine_unit(self) -> Unit | None:
+        return next((unit for unit in self.units if unit.engine is not None), None)
+
+    @property
+    def coordinated(self) -> bool:
+        return bool(self.settings.supervisor.controller_url)
+
+
+def configure(options: Options, environment: Mapping[str, str]) -> Configuration:
+    """Raise ConfigurationError with all problems of all files."""
+    problems: list[Problem] = []
+    settings: Settings | None = None
+    units: tuple[Unit, ...] = ()
+    try:
+        settings = load_settings(options.config, environment)
+    except ConfigurationError as error:
+        problems += error.problems
+    try:
+        units = load_units(options.units)
+    except ConfigurationError as error:
+        problems += error.problems
+    if settings is None or problems:
+        raise ConfigurationError(problems)
+    directory, warnings = _runtime_directory(environment)
+    supervisor = settings.supervisor
+    return Configuration(
+        settings=settings,
+        units=units,
+        environment=environment,
+        socket=options.socket or Path(supervisor.socket or directory / "podvisor.sock"),
+        state_dir=Path(supervisor.state_dir or directory),
+        pod_ip=supervisor.pod_ip or _address_towards(supervisor.controller_url),
+        boot_id=str(uuid.uuid4()),
+        warnings=warnings,
+    )
+
+
+def identity_of(configuration: Configuration, unit: Unit, nm_port: int) -> wire.SupervisorIdentity:
+    """Who this supervisor is, for the controller."""
+    settings = configuration.settings
+    supervisor, pod, fault = settings.supervisor, settings.pod, settings.fault_tolerance_config
+    assert unit.engine is not None, f"{unit.name} is no engine"
+    first, last = supervisor.rendezvous_ports
+    return wire.SupervisorIdentity(
+        job_name=supervisor.job_name,
+        model_name=supervisor.model_name,
+        role=supervisor.role,
+        pod_ip=configuration.pod_ip,
+        nm_port=str(nm_port),
+        parallel_config=_parallel(settings),
+        device_num=supervisor.device_num,
+        nnodes=supervisor.nnodes,
+        enable_engine_relaunch=fault.enable_engine_relaunch,
+        freeze_sec=fault.engine_restart_freeze_sec,
+        namespace=pod.namespace,
+        pod_name=pod.name,
+        pod_uid=pod.uid,
+        boot_id=configuration.boot_id,
+        node_index=supervisor.node_index,
+        bootstrap_port=str(unit.engine.bootstrap_port),
+        rendezvous_ports=f"{first}-{last}",
+        config_digest=config_digest(unit, configuration.environment),
+        version=VERSION,
+        protocol=wire.PROTOCOL,
+        features=wire.FEATURES,
+    )
+
+
+def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:
+    """The same in every pod of an instance that is to run the same engine (design 8, Rollouts).
+
+    The engine's unit and the values it takes from the environment; what differs by rank is left out.
+    """
+    named = undefined_variables(unit, frozenset())
+    shared = {name for name in named if not is_placement(name) and not name.startswith("POD_")}
+    values = sorted((name, environment.get(name, "")) for name in shared)
+    text = repr((replace(unit, source=Path()), values))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _parallel(settings: Settings) -> wire.ParallelConfig:
+    sizes = settings.parallel
+    world = sizes.dp_size * sizes.tp_size * sizes.pp_size * sizes.pcp_size
+    return wire.ParallelConfig(
+        dp_size=sizes.dp_size,
+        pcp_size=sizes.pcp_size,
+        tp_size=sizes.tp_size,
+        ep_size=sizes.ep_size,
+        pp_size=sizes.pp_size,
+        world_size=world,
+        local_world_size=max(1, world // settings.supervisor.nnodes),
+    )
+
+
+def _runtime_directory(environment: Mapping[str, str]) -> tuple[Path, tuple[str, ...]]:
+    preferred, fallback = runtime_directories(environment, os.getuid())
+    if _can_be_made(preferred):
+        return preferred, ()
+    return fallback, (f"cannot write {preferred}: socket and state are in {fallback}",)
+
+
+def _can_be_made(directory: Path) -> bool:
+    existing = directory
+    while not existing.exists():
+        existing = existing.parent
+    return os.access(existing, os.W_OK | os.X_OK)
+
+
+def _address_towards(urls: Sequence[str]) -> str:
+    """Our address on the way to the controller; nothing is sent. Loopback without a controller or a route."""
+    if not urls:
+        return "127.0.0.1"
+    target = urlsplit(urls[0])
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            target.hostname, target.port or 80, type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"

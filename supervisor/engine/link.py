@@ -1,0 +1,36 @@
+"""The link to the controller: registration, heartbeat and death reports as two tasks over one client."""
+
+from __future__ import annotations
+
+import trio
+
+from supervisor.engine.controller_client import ControllerClient
+from supervisor.engine.fault_reporter import FaultReporter
+from supervisor.engine.heartbeat import Heartbeat
+from supervisor.engine.supervision import EngineSupervision
+
+CLOSE_SEC = 1.0
+
+
+class ControllerLink:
+    def __init__(self, client: ControllerClient, supervision: EngineSupervision, interval_sec: float) -> None:
+        self.client = client
+        self.heartbeat = Heartbeat(
+            client,
+            supervision.registration,
+            supervision.operator,
+            supervision.node_manager,
+            supervision.changed,
+            interval_sec,
+        )
+        self._reporter = FaultReporter(client, supervision.operator, supervision.engine, supervision.changed)
+
+    async def run(self) -> None:
+        """Until cancelled; then the client is closed."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.heartbeat.run)
+                nursery.start_soon(self._reporter.run)
+        finally:
+            with trio.move_on_after(CLOSE_SEC, shield=True):
+                await self.client.aclose()

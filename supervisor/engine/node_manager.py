@@ -1,0 +1,131 @@
+"""What the supervisor says of its engine, to the controller, to the arbiter and to people; all from one judgement.
+
+The node manager is the reference system's word for the supervisor's side of the controller's API. It holds no
+state: the operation belongs to the operator, the process to the pod engine.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import trio
+
+from supervisor import wire
+from supervisor.engine.model import progress
+from supervisor.engine.model.arbiter import Situation
+from supervisor.engine.model.commands import Command
+from supervisor.engine.model.status import Judgement, judge
+from supervisor.engine.operator import Operator
+from supervisor.engine.pod_engine import PodEngine
+from supervisor.wire import EndpointStatus, Step
+
+
+class NodeManager:
+    def __init__(
+        self, operator: Operator, engine: PodEngine, identity: wire.SupervisorIdentity, *, coordinated: bool
+    ) -> None:
+        self._operator = operator
+        self._engine = engine
+        self._identity = identity
+        self._coordinated = coordinated
+        self.dependencies_active = False
+        """Kept by whoever watches the units: an engine that was never started is prepared once they are."""
+
+    async def command(self, command: Command) -> wire.CommandAnswer:
+        """See `Operator.command`."""
+        return await self._operator.command(command)
+
+    def heard(self, run_id: str | None) -> None:
+        """The controller asked for our status."""
+        self._operator.feed(progress.ControllerHeard(run_id, term=0))
+
+    def judgement(self) -> Judgement:
+        now = trio.current_time()
+        return judge(self._operator.state, self._engine.facts(now), now)
+
+    def situation(self) -> Situation:
+        """What the arbiter sees. A standalone engine is its unit's business: its policy and start limit decide."""
+        counted = self.judgement().counted if self._coordinated else None
+        operation = self._operator.state
+        return Situation(
+            counted=(f"endpoint {self._engine.endpoint_id}: {counted}",) if counted is not None else (),
+            generation=operation.serial,
+            frozen=operation.frozen(trio.current_time()),
+        )
+
+    @property
+    def prepared(self) -> bool:
+        operation = self._operator.state
+        if operation.step is Step.PREPARED:
+            return True
+        return operation.step is Step.IDLE and not operation.ever_started and self.dependencies_active
+
+    def status(self) -> wire.NodeManagerStatus:
+        operation, now = self._operator.state, trio.current_time()
+        judged = self.judgement()
+        return wire.NodeManagerStatus(
+            status=judged.status is EndpointStatus.NORMAL,
+            instance_id=operation.instance_id,
+            epoch=operation.epoch,
+            boot_id=operation.boot_id,
+            term=operation.term,
+            freeze_remaining_sec=round(operation.freeze_remaining(now), 3),
+            relaunch_count=operation.relaunch_count,
+            operation=wire.OperationView(
+                step=operation.step,
+                since=_at(operation.since, now),
+                run_id=operation.run_id,
+                epoch=operation.epoch,
+                error=operation.error,
+            ),
+            endpoints=(self._endpoint(judged, now),),
+            prepared=self.prepared,
+            config_digest=self._identity.config_digest,
+            leaving=operation.leaving is not None,
+        )
+
+    def heartbeat(self, sequence: int) -> wire.HeartbeatMsg:
+        operation, now = self._operator.state, trio.current_time()
+        identity = self._identity
+        return wire.HeartbeatMsg(
+            job_name=identity.job_name,
+            ins_id=operation.instance_id,
+            ip=identity.pod_ip,
+            status={str(self._engine.endpoint_id): self.judgement().status},
+            namespace=identity.namespace,
+            nm_port=identity.nm_port,
+            pod_uid=identity.pod_uid,
+            epoch=operation.epoch,
+            term=operation.term,
+            boot_id=operation.boot_id,
+            sequence=sequence,
+            freeze_remaining_sec=round(operation.freeze_remaining(now), 3),
+            relaunch_count=operation.relaunch_count,
+            prepared=self.prepared,
+            step=operation.step,
+            run_id=operation.run_id,
+            progress_age_sec=self._engine.service.progress_age(now),
+            config_digest=identity.config_digest,
+            leaving=operation.leaving is not None,
+        )
+
+    def _endpoint(self, judged: Judgement, now: float) -> wire.EndpointView:
+        state = self._engine.service.state
+        return wire.EndpointView(
+            id=self._engine.endpoint_id,
+            status=judged.status,
+            state=self._sub_state(),
+            pid=state.pid,
+            uptime_sec=round(now - state.spawned_at, 3) if state.pid is not None and state.spawned_at else None,
+            progress_age_sec=self._engine.service.progress_age(now),
+        )
+
+    def _sub_state(self) -> str:
+        """`prepared` is a state of the operation: the unit itself is merely stopped."""
+        step = self._operator.state.step
+        return step if step in (Step.PREPARED, Step.CLEANING) else self._engine.service.state.sub_state
+
+
+def _at(moment: float, now: float) -> str:
+    """The wall time of a moment of our own clock; for people only."""
+    return wire.timestamp(datetime.now(UTC) - timedelta(seconds=now - moment))

@@ -1,0 +1,227 @@
+"""This pod's engine: its service seen as an endpoint, and what can be done to it for the operator.
+
+The launch parameters come from the placement (seed S18); only this one unit is ever touched (seed S26). What the
+operation's state makes of what is seen here stands in `model/status.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from supervisor import wire
+from supervisor.engine.launchers import LaunchPlan, plan_launch, rank_of
+from supervisor.engine.model import placement as placements
+from supervisor.engine.model.banner import banner
+from supervisor.engine.model.operation import Operation
+from supervisor.engine.model.reports import DeathReport, Observation
+from supervisor.engine.model.status import EngineFacts
+from supervisor.engine.operator import EffectFailed
+from supervisor.engine.start_after import wait_for_peers
+from supervisor.process.children import Children
+from supervisor.process.gate import GateSpec, Port, run_gate
+from supervisor.process.output import ContainerStdout
+from supervisor.service.launch import Launch, LaunchError, unit_launch
+from supervisor.service.service import Service, StartFailed
+from supervisor.service.units import Units
+from supervisor.unit.expand import ExpansionError, expand_unit
+from supervisor.unit.model import Engine, Unit
+from supervisor.unit.state import UnitState
+from supervisor.unit.states import RunState, SubState
+from supervisor.wire import EngineHealth, ExitInfo, StartCmdMsg
+
+ASKED_BY = "controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the engine is run with; none of it changes in the life of the supervisor."""
+
+    boot_id: str
+    job_name: str
+    namespace: str
+    role: str
+    pod_ip: str
+    environment: Mapping[str, str]
+    """The supervisor's own."""
+    grace_period_sec: float
+    service: Service
+    units: Units
+    children: Children
+    stdout: ContainerStdout
+
+
+class PodEngine:
+    """One per supervisor that has an engine unit."""
+
+    def __init__(self, surroundings: Surroundings, operation: Callable[[], Operation]) -> None:
+        self.service = surroundings.service
+        self._with = surroundings
+        self._operation = operation
+
+    @property
+    def unit(self) -> Unit:
+        return self.service.unit
+
+    @property
+    def engine(self) -> Engine:
+        engine = self.service.unit.engine
+        assert engine is not None, f"{self.service.unit.name} is no engine"
+        return engine
+
+    # --- effects: what the operator can have done ----------------------------------------------------------------
+
+    def misfit(self, placement: StartCmdMsg) -> str | None:
+        here = self._with
+        return placements.misfit(placement, self.engine, job_name=here.job_name, pod_ip=here.pod_ip)
+
+    async def stop_engine(self, reason: str) -> None:
+        report = await self.service.stop(asked_by=ASKED_BY, reason=reason, grace_sec=self._relaunch_grace())
+        if report.survivors:
+            raise EffectFailed(f"the old engine cannot be ended: {', '.join(report.survivors)}")
+
+    async def clean(self, placement: StartCmdMsg) -> None:
+        await self.dependencies_active()
+        plan = self._plan(placement)
+        report = await run_gate(
+            self._with.children,
+            GateSpec(
+                invocation_ids=self.service.invocation_ids,
+                ports=tuple(Port("", number, f"{self.unit.name} port") for number in plan.ports),
+                shared_memory_patterns=plan.shared_memory_patterns,
+                lock_patterns=plan.lock_patterns,
+            ),
+        )
+        if not report.passed:
+            raise EffectFailed(f"the hygiene gate did not pass: {report.reason}")
+
+    async def dependencies_active(self) -> None:
+        """Until everything that the engine comes After is active; for ever, if that never happens."""
+        await self._with.units.dependencies_active(self.unit.name)
+
+    def announce_relaunch(self, number: int, placement: StartCmdMsg, reason: str) -> None:
+        when = wire.timestamp(datetime.now(UTC))
+        text = banner(number, when, epoch=placement.epoch or 0, instance_id=placement.instance_id, reason=reason)
+        self._with.stdout.write(text.encode())
+
+    async def spawn_engine(self, placement: StartCmdMsg) -> None:
+        plan = self._plan(placement)
+        await wait_for_peers(plan.start_after, within_sec=self.unit.service.start.timeout_sec)
+        try:
+            await self.service.start(asked_by=ASKED_BY, launch=lambda: self._launch(placement, plan))
+        except StartFailed as failure:
+            raise EffectFailed(f"the engine cannot be started: {failure}") from failure
+
+    async def await_handshake(self) -> None:
+        state = await self.service.wait_until(lambda state: state.state is RunState.ACTIVE or not _under_way(state))
+        if state.state is not RunState.ACTIVE:
+            raise EffectFailed(f"the engine did not become ready: {_why_dead(state)}")
+
+    # --- what is seen --------------------------------------------------------------------------------------------
+
+    def facts(self, now: float) -> EngineFacts:
+        state = self.service.state
+        spawned = state.spawned_at
+        complaint = state.complaints[0] if state.complaints else None
+        return EngineFacts(
+            ready=state.state is RunState.ACTIVE,
+            unhealthy=f"{complaint.probe}: {complaint.reason}" if complaint is not None else None,
+            in_grace=spawned is not None and now - spawned < self._with.grace_period_sec,
+        )
+
+    def death(self) -> str | None:
+        """Why the engine is dead though nobody asked for it; None while it lives or was stopped."""
+        state = self.service.state
+        return None if not _died(state) else _why_dead(state)
+
+    def observation(self) -> Observation:
+        state, operation = self.service.state, self._operation()
+        complaint = state.complaints[0] if state.complaints else None
+        return Observation(
+            epoch=operation.epoch,
+            endpoint_id=self.endpoint_id,
+            step=operation.step,
+            pid=state.spawned_pid,
+            dead=operation.dead,
+            unhealthy=complaint.reason if complaint is not None else None,
+            ever_normal=state.ready_once,
+            probe=complaint.probe if complaint is not None else "liveness",
+            exit=_exit_info(state),
+        )
+
+    def fault_message(self, report: DeathReport) -> wire.SoftwareFaultMsg:
+        here, operation = self._with, self._operation()
+        return wire.SoftwareFaultMsg(
+            exception_type=report.exception_type,
+            exception_message=report.message,
+            engine_id=report.endpoint_id,
+            engine_status=EngineHealth.DEAD,
+            pod_ip=here.pod_ip,
+            job_name=here.job_name,
+            namespace=here.namespace,
+            instance_id=operation.instance_id,
+            epoch=report.epoch,
+            term=operation.term,
+            boot_id=operation.boot_id,
+            pid=report.pid,
+            exit=report.exit,
+        )
+
+    @property
+    def endpoint_id(self) -> int:
+        placement = self._operation().placement
+        return placement.endpoints[0].id if placement is not None else 0
+
+    # --- launch --------------------------------------------------------------------------------------------------
+
+    def _relaunch_grace(self) -> float:
+        """Followers of a broken gang hang in collectives: only SIGKILL ends them, so nothing is waited for."""
+        placement = self._operation().placement
+        follower = placement is not None and placement.endpoints[0].headless
+        return 0.0 if follower else self.unit.service.stop.relaunch_timeout_sec
+
+    def _variables(self, placement: StartCmdMsg) -> dict[str, str]:
+        return placements.variables(placement, self.engine, pod_ip=self._with.pod_ip)
+
+    def _plan(self, placement: StartCmdMsg) -> LaunchPlan:
+        try:
+            expanded = expand_unit(self.unit, {**self._with.environment, **self._variables(placement)})
+        except ExpansionError as error:
+            raise EffectFailed(f"cannot launch {self.unit.name}: {error}") from error
+        return plan_launch(expanded, rank_of(placement, pod_ip=self._with.pod_ip))
+
+    def _launch(self, placement: StartCmdMsg, plan: LaunchPlan) -> Launch:
+        launch = unit_launch(self.unit, self._with.environment, self._variables(placement))
+        return replace(
+            launch, argv=plan.argv, probes=plan.probes, environment={**launch.environment, **plan.environment}
+        )
+
+
+def _died(state: UnitState) -> bool:
+    if state.fault is not None:
+        return True  # seen at once, while the rest of its tree is still being ended
+    ending = state.last_ending
+    return state.state is RunState.FAILED and ending is not None and ending.asked_by is None
+
+
+def _under_way(state: UnitState) -> bool:
+    return state.state is RunState.ACTIVATING and state.sub_state is not SubState.AUTO_RESTART
+
+
+def _why_dead(state: UnitState) -> str:
+    if state.fault is not None:
+        return state.fault.cause
+    return state.last_ending.cause if state.last_ending is not None else state.reason
+
+
+def _exit_info(state: UnitState) -> ExitInfo | None:
+    if state.exit is not None:
+        return ExitInfo(code=state.exit.code, signal=state.exit.signal, cause=_why_dead(state))
+    if state.last_ending is None:
+        return None
+    ending = state.last_ending
+    return ExitInfo(code=ending.code, signal=ending.signal, cause=ending.cause)
+
+
+__all__ = ["LaunchError", "PodEngine"]

@@ -1,0 +1,78 @@
+"""Everything about this pod's engine put together: operator, watches, arbiter.
+
+The composition root of the engine layer: it wires, opens the nursery, and decides nothing. The link to the
+controller needs an HTTP client and is added later (`link.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from supervisor.engine.arbiter import ArbiterTask
+from supervisor.engine.death_watch import watch_for_death
+from supervisor.engine.model.arbiter import ArbiterSettings
+from supervisor.engine.model.operation import Operation, OperationSettings
+from supervisor.engine.node_manager import NodeManager
+from supervisor.engine.operator import Operator
+from supervisor.engine.pod_engine import PodEngine, Surroundings
+from supervisor.engine.register_manager import RegisterManager
+from supervisor.service.changes import Changes
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisionSettings:
+    operation: OperationSettings
+    arbiter: ArbiterSettings
+    coordinated: bool
+    """A controller decides about restarts; else the unit's own policy does."""
+
+
+class EngineSupervision:
+    """One per supervisor that has an engine unit. Make it inside trio: it takes the time of boot."""
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        registration: RegisterManager,
+        settings: SupervisionSettings,
+        end_supervisor: Callable[[str], None],
+    ) -> None:
+        now = trio.current_time()
+        known = registration.remembered
+        operation = Operation(surroundings.boot_id, booted_at=now, since=now, epoch=known.epoch, term=known.term)
+        self.coordinated = settings.coordinated
+        self.registration = registration
+        self.engine = PodEngine(surroundings, lambda: self.operator.state)
+        self.operator = Operator(operation, settings.operation, self.engine, end_supervisor)
+        self.node_manager = NodeManager(
+            self.operator, self.engine, registration.identity, coordinated=settings.coordinated
+        )
+        self.arbiter = ArbiterTask(settings.arbiter, self.node_manager.situation, end_supervisor)
+        self.changed = Changes()
+        """Anything that a heartbeat or a report may have to tell."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled. The engine's processes belong to its service and are stopped with the other units."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.operator.run)
+            nursery.start_soon(watch_for_death, self.engine, self.operator)
+            nursery.start_soon(self._relay, self.operator.changed)
+            nursery.start_soon(self._relay, self.engine.service.changed)
+            nursery.start_soon(self.arbiter.run)
+            nursery.start_soon(self._watch_dependencies)
+            task_status.started()
+
+    async def _relay(self, source: Changes) -> None:
+        while True:
+            changed = source.next()
+            self.registration.record(self.operator.state)
+            self.changed.announce()
+            await changed.wait()
+
+    async def _watch_dependencies(self) -> None:
+        await self.engine.dependencies_active()
+        self.node_manager.dependencies_active = True
+        self.changed.announce()

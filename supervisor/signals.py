@@ -1,0 +1,64 @@
+"""What the signals of the supervisor itself mean (design 3): SIGTERM and SIGINT end it, SIGQUIT shows what it does."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+
+import trio
+
+from supervisor.ending import EXIT_OK, Ending, exit_after
+
+log = logging.getLogger(__name__)
+
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+END = (signal.SIGTERM, signal.SIGINT)
+THIRD_TIME_SEC = 1.0
+
+
+async def handle_signals(ending: Ending, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Until cancelled. From `started` on the signals are unblocked; none sent before is lost."""
+    with trio.open_signal_receiver(*HANDLED) as signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+        task_status.started()
+        asked = 0
+        async for number in signals:
+            if number in END:
+                asked += 1
+                _end(ending, asked, signal.Signals(number).name)
+            elif number == signal.SIGQUIT:
+                _dump_tasks()
+            else:
+                log.warning("SIGHUP: reloading unit files is not there yet; nothing was changed")
+
+
+def _end(ending: Ending, asked: int, name: str) -> None:
+    """Once: an orderly stop; twice: stop graces are over; three times: now."""
+    if asked == 1:
+        ending.request(EXIT_OK, f"{name} received")
+    elif asked == 2:
+        log.warning("%s again: killing what still runs", name)
+        ending.hurry()
+    else:
+        log.error("%s a third time: leaving now", name)
+        exit_after(THIRD_TIME_SEC, ending.exit_code)
+
+
+def _dump_tasks() -> None:
+    """The task tree with each task's place, for a supervisor that seems stuck."""
+    lines: list[str] = []
+    root = trio.lowlevel.current_root_task()
+    if root is not None:
+        _describe(root, 0, lines)
+    sys.stderr.write("\n".join(lines) + "\n")
+    sys.stderr.flush()
+
+
+def _describe(task: trio.lowlevel.Task, depth: int, lines: list[str]) -> None:
+    frames = list(task.iter_await_frames())
+    place = f"{frames[-1][0].f_code.co_filename}:{frames[-1][1]}" if frames else "running"
+    lines.append(f"{'  ' * depth}{task.name}  {place}")
+    for nursery in task.child_nurseries:
+        for child in nursery.child_tasks:
+            _describe(child, depth + 1, lines)
