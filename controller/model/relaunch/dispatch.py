@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.model.member import InstanceKey
 from controller.model.placement import placement
 from controller.model.relaunch.exchange import Action, Journal, Probe, Request, Send
 from controller.model.relaunch.run import (
@@ -65,7 +64,7 @@ def _ended(run: Run, now: float, error: str | None) -> tuple[StepRecord, ...]:
 def record(run: Run, now: float) -> RunRecord:
     return RunRecord(
         run_id=run.id,
-        instance=InstanceKey(run.instance.key.namespace, run.instance.key.job_name),
+        instance=run.instance.key,
         instance_id=run.instance.id,
         term=run.term,
         epoch=run.epoch,
@@ -143,8 +142,6 @@ def _request(run: Run, row: Progress) -> tuple[Request | None, float, str]:
             return _start(run, row), settings.start_answer_timeout_sec, "all are prepared: start"
         case RunStep.PHASE2 | RunStep.CLEANUP:
             return _farewell(run, row), settings.farewell_timeout_sec, run.message
-        case RunStep.CLOSED | RunStep.OPEN:
-            return None, 0.0, ""
         case _:
             return Probe(run.id), settings.status_timeout_sec, "how far is it?"
 

@@ -234,7 +234,7 @@ class Close:
     outcome: Outcome
     message: str
     follow: Cause | None = None
-    """The run to open next, at once or (after phase 2) when `need.run_needed` says so."""
+    """The run to open at once. Phase 2 names none: `need.run_needed` says when all are there to be assembled."""
 
 
 Action = (

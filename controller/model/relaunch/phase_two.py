@@ -9,12 +9,10 @@ from controller.model.relaunch.dispatch import enter
 from controller.model.relaunch.ending import close, name_failed
 from controller.model.relaunch.exchange import Action, Emit, Level, SaveBudget
 from controller.model.relaunch.run import (
-    Cause,
     Farewell,
     Outcome,
     Progress,
     Run,
-    RunReason,
     RunStep,
     Stage,
 )
@@ -43,9 +41,8 @@ def check_phase_two(run: Run, now: float) -> tuple[Run, tuple[Action, ...]] | No
         return released, ()
     absent = [row for row in run.rows if not row.new_boot]
     if not absent:
-        follow = Cause(RunReason.ASSEMBLE, "all containers restarted")
         message = f"{run.message}; all containers restarted, a run assemble follows"
-        return close(run, Outcome.PHASE2, message, now, follow=follow)
+        return close(run, Outcome.PHASE2, message, now)
     if now < run.step_deadline:
         return None
     who = ", ".join(row.address for row in absent)

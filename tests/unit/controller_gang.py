@@ -1,0 +1,283 @@
+"""Gangs of members, and a hand to drive a run with: plain values, no shell and no network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from controller.model import assembly
+from controller.model.assembly import Joined
+from controller.model.budget import Budget, BudgetKey
+from controller.model.instance import Instance, begin_epoch, observe
+from controller.model.member import MemberKey, Observation, all_normal
+from controller.model.relaunch import plan
+from controller.model.relaunch.exchange import (
+    Accepted,
+    Action,
+    Answer,
+    Answered,
+    Cancel,
+    CancelKind,
+    Close,
+    Emit,
+    Event,
+    Heartbeat,
+    Level,
+    Probe,
+    Refused,
+    Registered,
+    Send,
+    Silence,
+    Tick,
+    Unreachable,
+)
+from controller.model.relaunch.run import Cause, Run, RunReason, RunStep
+from controller.model.settings import InstanceSettings, RelaunchSettings
+from supervisor.wire import (
+    EndpointStatus,
+    EngineRestartMsg,
+    ErrorCode,
+    ParallelConfig,
+    RegisterMsg,
+    StartCmdMsg,
+    Step,
+    StopMsg,
+)
+
+NORMAL = EndpointStatus.NORMAL
+FEATURES = ("prepare", "epoch", "orders")
+INSTANCE_SETTINGS = InstanceSettings()
+SETTINGS = RelaunchSettings()
+FAULT = Cause(RunReason.FAULT, "engine 1 on 10.0.0.2 is dead")
+ASSEMBLE = Cause(RunReason.ASSEMBLE, "all have registered")
+SILENT = Unreachable(Silence.SILENT, "no answer within 2 s")
+NOBODY = Unreachable(Silence.REFUSED, "connection refused")
+
+
+def registration(index: int, nnodes: int = 2, **changes: object) -> RegisterMsg:
+    fields: dict[str, object] = {
+        "job_name": "llama",
+        "model_name": "llama-70b",
+        "role": "union",
+        "pod_ip": f"10.0.0.{index + 1}",
+        "business_port": ("10000",),
+        "mgmt_port": ("10001",),
+        "nm_port": "1026",
+        "nnodes": nnodes,
+        "parallel_config": ParallelConfig(dp_size=nnodes),
+        "node_index": index,
+        "boot_id": f"boot-{index}-1",
+        "config_digest": "sha256:1",
+        "features": FEATURES,
+    }
+    return RegisterMsg(**(fields | changes))  # type: ignore[arg-type]
+
+
+def joined(instance: Instance | None, message: RegisterMsg, now: float = 0.0) -> Instance:
+    answer = assembly.register(instance, message, now=now, new_id=1, settings=INSTANCE_SETTINGS)
+    assert isinstance(answer, Joined), answer
+    return answer.instance
+
+
+def assembled(nnodes: int = 2, *, now: float = 0.0, **changes: object) -> Instance:
+    """All have registered, nothing was started."""
+    instance = None
+    for index in range(nnodes):
+        instance = joined(instance, registration(index, nnodes, **changes), now)
+    assert instance is not None
+    return instance
+
+
+def serving(nnodes: int = 2, *, epoch: int = 4, now: float = 0.0, **changes: object) -> Instance:
+    """All are NORMAL in `epoch`."""
+    instance = begin_epoch(assembled(nnodes, now=now, **changes), epoch)
+    for member in instance.members:
+        instance = observe(instance, member.key, seen(instance, member.key, now))
+    return instance
+
+
+def seen(
+    instance: Instance,
+    key: MemberKey,
+    now: float,
+    *statuses: EndpointStatus,
+    epoch: int | None = None,
+    **changes: object,
+) -> Observation:
+    """A heartbeat or a status: by default all NORMAL in the instance's epoch."""
+    member = instance.member(key)
+    assert member is not None
+    first = member.node_rank * instance.spec.endpoints_per_node
+    by_id = dict(enumerate(statuses or (NORMAL,) * instance.spec.endpoints_per_node, first))
+    observation = Observation(
+        received_at=now,
+        epoch=instance.epoch if epoch is None else epoch,
+        boot_id=member.boot_id,
+        normal=all_normal(by_id),
+        statuses=by_id,
+    )
+    return replace(observation, **changes)  # type: ignore[arg-type]
+
+
+def fresh_budget(instance: Instance) -> Budget:
+    return Budget(BudgetKey(instance.key, instance.spec.config_digest))
+
+
+@dataclass
+class Drive:
+    """A run with its clock and everything it has asked for so far."""
+
+    run: Run
+    now: float
+    actions: list[Action] = field(default_factory=list)
+    pending: dict[MemberKey, Send] = field(default_factory=dict)
+    """The newest request of each member that was not answered."""
+
+    @classmethod
+    def open(
+        cls,
+        instance: Instance,
+        cause: Cause = FAULT,
+        *,
+        budget: Budget | None = None,
+        settings: RelaunchSettings = SETTINGS,
+        now: float = 100.0,
+        heard: bool = True,
+    ) -> Drive:
+        """`heard`: every member's heartbeat has just come, as it does in a living gang."""
+        for member in instance.members if heard else ():
+            if member.observation:
+                instance = observe(instance, member.key, replace(member.observation, received_at=now))
+        run, actions = plan.open_run(
+            instance,
+            cause,
+            run_id="run-1",
+            term=7,
+            budget=budget or fresh_budget(instance),
+            settings=settings,
+            instance_settings=INSTANCE_SETTINGS,
+            now=now,
+        )
+        drive = cls(run, now)
+        drive._keep(actions)
+        return drive
+
+    def step(self, event: Event) -> tuple[Action, ...]:
+        self.run, actions = plan.step(self.run, event, self.now)
+        self._keep(actions)
+        return actions
+
+    def answer(self, index: int, answer: Answer) -> tuple[Action, ...]:
+        send = self.pending.pop(self.key(index))
+        return self.step(Answered(send.member, send.number, answer))
+
+    def answer_all(self, answer: Answer | None = None) -> None:
+        """Everybody answers what it is asked: as told, or as a healthy supervisor would."""
+        for index in range(len(self.run.rows)):
+            if self.key(index) in self.pending:
+                request = self.pending[self.key(index)].request
+                self.answer(index, answer or self.willing(index, request))
+
+    def willing(self, index: int, request: object) -> Answer:
+        boot = self.run.rows[index].member.boot_id
+        match request:
+            case Probe():
+                return seen(self.run.instance, self.key(index), self.now, EndpointStatus.INITIAL)
+            case EngineRestartMsg(action="prepare"):
+                return Accepted(Step.PREPARED, self.run.epoch, boot)
+            case EngineRestartMsg(action="abort"):
+                return Accepted(Step.ABORTED, self.run.epoch, boot, will_exit=True)
+            case EngineRestartMsg() | StartCmdMsg():
+                return Accepted(Step.STARTING, self.run.epoch, boot)
+            case StopMsg():
+                return Accepted(Step.STOPPING, self.run.epoch, boot)
+        raise AssertionError(request)
+
+    def heartbeat(self, index: int, *statuses: EndpointStatus, **changes: object) -> tuple[Action, ...]:
+        epoch = changes.pop("epoch", self.run.epoch)
+        observation = seen(
+            self.run.instance,
+            self.key(index),
+            self.now,
+            *statuses,
+            epoch=epoch,  # type: ignore[arg-type]
+            **changes,
+        )
+        return self.step(Heartbeat(self.key(index), observation))
+
+    def tick(self) -> tuple[Action, ...]:
+        """To the run's deadline."""
+        deadline = plan.deadline(self.run)
+        assert deadline is not None
+        self.now = max(self.now, deadline)
+        return self.step(Tick())
+
+    def wait(self, seconds: float, *, heard: tuple[int, ...] = ()) -> None:
+        """Time passes, whole seconds at a time; `heard` heart-beat as last seen."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, self.now + 1.0)
+            for index in heard:
+                row = self.run.rows[index]
+                if row.heartbeat:
+                    self.step(Heartbeat(row.key, replace(row.heartbeat, received_at=self.now)))
+            self.step(Tick())
+
+    def cancel(self, kind: CancelKind) -> tuple[Action, ...]:
+        return self.step(Cancel(kind, f"{kind} for a test"))
+
+    def new_boot(self, index: int) -> tuple[Action, ...]:
+        return self.step(Registered(self.key(index), f"boot-{index}-2"))
+
+    def refuse(self, index: int, code: ErrorCode, **fields: object) -> tuple[Action, ...]:
+        return self.answer(index, Refused(code, "for a test", **fields))  # type: ignore[arg-type]
+
+    def to(self, step: RunStep) -> Drive:
+        """Everybody is willing until the run is in `step`."""
+        for _ in range(20):
+            if self.run.step is step:
+                return self
+            if self.pending and self.run.step is not RunStep.BACKOFF:
+                self.answer_all()
+            else:
+                self.tick()
+        raise AssertionError(f"in {self.run.step}, never in {step}: {self.run.message}")
+
+    def key(self, index: int) -> MemberKey:
+        return self.run.rows[index].key
+
+    def asked(self, index: int) -> str:
+        """In a word, what a member was asked last and has not answered; "" if nothing."""
+        send = self.pending.get(self.key(index))
+        return word(send.request) if send else ""
+
+    def sent(self, *words: str) -> list[tuple[str, str]]:
+        """(node, word) of all requests so far, or of those with one of `words`."""
+        sends = [action for action in self.actions if isinstance(action, Send)]
+        return [
+            (s.member.node, word(s.request)) for s in sends if not words or word(s.request) in words
+        ]
+
+    def errors(self) -> list[Emit]:
+        return [a for a in self.actions if isinstance(a, Emit) and a.level is Level.ERROR]
+
+    def closed(self) -> Close | None:
+        return next((action for action in self.actions if isinstance(action, Close)), None)
+
+    def _keep(self, actions: tuple[Action, ...]) -> None:
+        self.actions += actions
+        for action in actions:
+            if isinstance(action, Send):
+                self.pending[action.member] = action
+
+
+def word(request: object) -> str:
+    match request:
+        case Probe():
+            return "probe"
+        case EngineRestartMsg(action=action):
+            return str(action)
+        case StartCmdMsg():
+            return "cold start"
+        case StopMsg():
+            return "stop"
+    raise AssertionError(request)
