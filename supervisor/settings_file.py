@@ -10,8 +10,8 @@ are made by `setting()`, so that name, type, default, check and documentation of
     values = read_sections(path, os.environ, {"controller": keys_of(ControllerSection)}, foreign=…)
     section = build(ControllerSection, values["controller"])
 
-One file may serve both programs, so each names the other's sections and keys as `foreign`. This module and
-`supervisor.wire` are the only ones of `supervisor` that `controller` imports.
+One file may serve both programs, so each names the other's sections and keys as `foreign`. Beside
+`supervisor.wire` and `supervisor.shared` this module is all of `supervisor` that `controller` imports.
 
 Converters for fields: `boolean`, `integer(min, max)`, `number(min, max)` (a plain number),
 `duration(min, max)` (seconds or "1min 30s"), `text`, `word` (not empty), `text_list`, `one_of(…)`, `port`.
@@ -156,9 +156,7 @@ def _file_entries(path: Path | None, problems: list[Problem]) -> Iterator[_Entry
     for section, content in document.data.items():
         yield _Entry(path, document.line_of((section,)), section, section, None, (content,))
         for name, found in content.items() if isinstance(content, dict) else ():
-            yield _Entry(
-                path, document.line_of((section, name)), f"{section}.{name}", section, name, (found,)
-            )
+            yield _Entry(path, document.line_of((section, name)), f"{section}.{name}", section, name, (found,))
 
 
 def _read(path: Path, problems: list[Problem]) -> Document:
