@@ -7,5 +7,6 @@ RULE = "=" * 96
 
 def banner(number: int, when: str, *, epoch: int, instance_id: int, reason: str) -> str:
     """Goes straight to the container's stdout, after the old engine is gone and before the new one starts."""
-    line = f"[ENGINE RELAUNCH #{number}] {when} epoch={epoch} instance={instance_id} reason={reason}"
+    one_line = " ".join(reason.split())
+    line = f"[ENGINE RELAUNCH #{number}] {when} epoch={epoch} instance={instance_id} reason={one_line}"
     return f"{RULE}\n{line}\n{RULE}\n"
