@@ -1,0 +1,307 @@
+"""The main job, end to end: a killed engine is relaunched in place, in every pod of its instance.
+
+Real llama-server, Redis and node-exporter, podvisor as PID 1 in each pod, a controller beside them.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from controller.demo.engines import GGML_RPC_SERVER, LLAMA_SERVER, NODE_EXPORTER, REDIS_SERVER, Engines, tiny_model
+from controller.demo.kubelet import Kubelet
+from controller.demo.tiny_model import Shape
+from tests.pods.conftest import PodsFactory
+from tests.pods.harness import UNITS, Cluster, cluster, eventually
+
+pytestmark = pytest.mark.pods
+
+ENGINE_PORT = 10000
+STAYS = ("redis", "node-exporter")
+ENGINE = """
+[Unit]
+Description = "llama-server with a tiny random model"
+Requires = ["redis"]
+After = ["redis"]
+
+[Engine]
+Launcher = "llama-server"
+Model = "{model}"
+[Engine.Args]
+ctx-size = 256
+threads = 1
+"""
+QUICK: Mapping[str, Mapping[str, object]] = {
+    "supervisor": {"heartbeat_interval_seconds": 0.5, "role": "union"},
+}
+ONE_EACH = {**QUICK, "parallel": {"dp_size": 2}}
+
+
+def units(model: Path) -> dict[str, str]:
+    shipped = {name: (UNITS / name).read_text() for name in ("redis.toml", "node-exporter.toml")}
+    return {"engine.toml": ENGINE.format(model=model), **shipped}
+
+
+def is_active(instance: Mapping[str, Any]) -> bool:
+    return bool(instance["status"] == "active")
+
+
+async def complete(running: Cluster, rank: int) -> str:
+    """What the engine of that pod answers to a completion request."""
+    url = f"http://{running.network.pods[rank].address}:{ENGINE_PORT}/v1/completions"
+    async with httpx.AsyncClient(timeout=30) as http:
+        answer = await http.post(url, json={"prompt": "Hello", "max_tokens": 4, "temperature": 0})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["choices"][0]["text"])
+
+
+async def pids(running: Cluster, rank: int) -> dict[str, int]:
+    """By unit, and the supervisor's own, as the pod numbers them."""
+    view = await running.podvisor(rank, "status")
+    found = {unit["name"]: unit["pid"] for unit in view["units"]}
+    return {**found, "supervisor": view["supervisor"]["pid"]}
+
+
+async def kill_engine(running: Cluster, rank: int) -> int:
+    """SIGKILL to the engine's main process; the pid that it had."""
+    pid = (await pids(running, rank))["engine"]
+    container = running.supervisors[rank].container
+    assert container is not None
+    done = await container.exec(["kill", "-9", str(pid)])
+    assert done.exit_code == 0, done.output
+    return pid
+
+
+def stdout(running: Cluster, rank: int) -> str:
+    return running.supervisors[rank].logs[-1].read_text(errors="replace")
+
+
+def banners(running: Cluster, rank: int) -> list[str]:
+    return re.findall(r"^\[ENGINE RELAUNCH #\d+\].*$", stdout(running, rank), re.MULTILINE)
+
+
+def require(engines: Engines, *programs: str) -> None:
+    for program in programs:
+        if program in engines.missing:
+            pytest.skip(engines.missing[program])
+
+
+@pytest.mark.seed("S01")
+@pytest.mark.seed("S02")
+@pytest.mark.seed("S21")
+@pytest.mark.seed("S26")
+@pytest.mark.seed("S27")
+@pytest.mark.seed("S31")
+@pytest.mark.seed("S32")
+async def test_S27_a_killed_engine_is_relaunched_in_place_in_both_pods(
+    pods: PodsFactory, kubelet: Kubelet, engines: Engines
+) -> None:
+    require(engines, LLAMA_SERVER, REDIS_SERVER, NODE_EXPORTER)
+    model = await tiny_model(engines, Shape())
+    network = await pods(2)
+    async with cluster(
+        network,
+        kubelet,
+        units(model),
+        supervisor_settings=ONE_EACH,
+        search_path=engines.search_path,
+    ) as running:
+        first = await running.instance(is_active)
+        said = [await complete(running, rank) for rank in (0, 1)]
+        before = [await pids(running, rank) for rank in (0, 1)]
+        assert banners(running, 0) == banners(running, 1) == []
+
+        await kill_engine(running, 0)
+        second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
+
+        assert second["epoch"] == first["epoch"] + 1
+        assert second["id"] == first["id"]
+        after = [await pids(running, rank) for rank in (0, 1)]
+        for rank in (0, 1):
+            assert [line[:20] for line in banners(running, rank)] == ["[ENGINE RELAUNCH #1]"]
+            assert f"epoch={second['epoch']}" in banners(running, rank)[0]
+            assert after[rank]["engine"] != before[rank]["engine"]
+            for name in (*STAYS, "supervisor"):
+                assert after[rank][name] == before[rank][name], name
+            assert running.supervisors[rank].restart_count == 0
+            assert await is_gone(running, rank, before[rank]["engine"])
+            assert await complete(running, rank) == said[rank]
+        runs = (await running.from_controller("/v1/relaunches"))["relaunches"]
+        assert [run["outcome"] for run in runs] == ["done", "done"]
+        assert [run["reason"] for run in runs] == ["fault", "assemble"]
+
+
+async def is_gone(running: Cluster, rank: int, pid: int) -> bool:
+    container = running.supervisors[rank].container
+    assert container is not None
+    done = await container.exec(["test", "-e", f"/proc/{pid}"])
+    return done.exit_code != 0
+
+
+@pytest.mark.seed("S27")
+async def test_F22_a_silent_half_is_noticed_and_both_halves_are_relaunched(
+    pods: PodsFactory, kubelet: Kubelet, engines: Engines
+) -> None:
+    """Pod 1 holds the tensors and serves no HTTP; without it, `/health` in pod 0 stays 200."""
+    require(engines, LLAMA_SERVER, GGML_RPC_SERVER, REDIS_SERVER, NODE_EXPORTER)
+    model = await tiny_model(engines, Shape())
+    network = await pods(2)
+    async with cluster(
+        network, kubelet, units(model), supervisor_settings=QUICK, search_path=engines.search_path
+    ) as running:
+        first = await running.instance(is_active)
+        said = await complete(running, 0)
+        before = [await pids(running, rank) for rank in (0, 1)]
+
+        await kill_engine(running, 1)
+        second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
+
+        after = [await pids(running, rank) for rank in (0, 1)]
+        assert second["epoch"] == first["epoch"] + 1
+        for rank in (0, 1):
+            assert after[rank]["engine"] != before[rank]["engine"]
+            assert len(banners(running, rank)) == 1
+            assert running.supervisors[rank].restart_count == 0
+        assert await complete(running, 0) == said
+
+
+@pytest.mark.seed("S03")
+@pytest.mark.seed("S23")
+async def test_S03_an_unreachable_supervisor_means_containers_restart_at_once(
+    pods: PodsFactory, kubelet: Kubelet, engines: Engines
+) -> None:
+    """The link of the healthy pod is cut: phase 2, both containers leave with 255, and both come together again."""
+    require(engines, LLAMA_SERVER, REDIS_SERVER, NODE_EXPORTER)
+    model = await tiny_model(engines, Shape())
+    network = await pods(2)
+    async with cluster(
+        network, kubelet, units(model), supervisor_settings=ONE_EACH, search_path=engines.search_path
+    ) as running:
+        first = await running.instance(is_active)
+        await network.cut(network.pods[1])
+        await kill_engine(running, 0)
+        await eventually(lambda: lives(running, 0), lambda codes: codes == [255], "pod 0 to leave with 255")
+        await network.heal(network.pods[1])
+        second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
+
+        assert running.supervisors[0].exit_codes == [255]
+        assert running.supervisors[1].exit_codes == [255]
+        assert second["id"] == first["id"]
+        for rank in (0, 1):
+            await complete(running, rank)
+
+
+async def lives(running: Cluster, rank: int) -> list[int]:
+    return list(running.supervisors[rank].exit_codes)
+
+
+@pytest.mark.seed("S13")
+@pytest.mark.seed("S15")
+async def test_S13_with_the_switch_off_the_arbiter_ends_the_supervisor(
+    pods: PodsFactory, kubelet: Kubelet, engines: Engines
+) -> None:
+    require(engines, LLAMA_SERVER, REDIS_SERVER, NODE_EXPORTER)
+    model = await tiny_model(engines, Shape())
+    network = await pods(1)
+    off = {"fault_tolerance_config": {"enable_engine_relaunch": False}}
+    async with cluster(
+        network,
+        kubelet,
+        units(model),
+        controller_settings=off,
+        supervisor_settings={**QUICK, **off},
+        search_path=engines.search_path,
+    ) as running:
+        await running.instance(is_active)
+        await kill_engine(running, 0)
+        await eventually(lambda: lives(running, 0), lambda codes: codes == [255], "the container to leave with 255")
+        log = running.supervisors[0].logs[0].read_text(errors="replace")
+        assert "abnormal for 5 x 0.5 s" in log
+        assert "frozen for" not in log
+        assert banners(running, 0) == []
+        await running.instance(is_active)
+
+
+@pytest.mark.seed("S05")
+async def test_an_engine_that_cannot_start_ends_in_phase_2_and_not_in_a_loop(
+    pods: PodsFactory, kubelet: Kubelet, engines: Engines
+) -> None:
+    """The model disappears: relaunches are tried as often as the budget says, then the containers restart."""
+    require(engines, LLAMA_SERVER, REDIS_SERVER, NODE_EXPORTER)
+    original = await tiny_model(engines, Shape())
+    network = await pods(2)
+    model = network.pods[0].volume / "model.gguf"
+    copies = [pod.volume / "model.gguf" for pod in network.pods]
+    for copy in copies:
+        copy.write_bytes(original.read_bytes())
+    budget = {
+        "fault_tolerance_config": {
+            "engine_relaunch_poll_interval_sec": 0.2,
+            "engine_relaunch_max_attempts": 2,
+            "engine_relaunch_backoff_sec": 0.5,
+        }
+    }
+    text = {**units(model), "engine.toml": ENGINE.format(model="${MODEL_DIR}/model.gguf")}
+    async with cluster(
+        network,
+        kubelet,
+        text,
+        controller_settings=budget,
+        supervisor_settings=ONE_EACH,
+        search_path=engines.search_path,
+        environment={"MODEL_DIR": "/nowhere"},
+    ) as running:
+        runs = await eventually(
+            lambda: relaunches(running), lambda found: any(run["outcome"] == "held" for run in found), "held"
+        )
+        assert all(run["outcome"] != "done" for run in runs)
+        assert set(running.supervisors[0].exit_codes) == {255}
+
+
+async def relaunches(running: Cluster) -> list[Mapping[str, Any]]:
+    answer = await running.from_controller("/v1/relaunches")
+    return [] if answer is None else list(answer["relaunches"])
+
+
+@pytest.mark.seed("S29")
+@pytest.mark.seed("S22")
+async def test_S29_a_grandchild_that_left_the_session_is_gone_before_the_new_engine(
+    pods: PodsFactory, kubelet: Kubelet, engines: Engines
+) -> None:
+    """It holds the engine's port, as EngineCore of a killed API server does."""
+    from tests.pods.harness import FALLBACK_ENGINE
+
+    require(engines, REDIS_SERVER, NODE_EXPORTER)
+    engine = f"""
+[Service]
+ExecStart = ["python3", "-I", "{FALLBACK_ENGINE}", "--host=${{POD_IP}}", "--port=${{PORT}}", "--grandchild-holds-port"]
+[Engine]
+Launcher = "exec"
+[Readiness]
+Http = "http://${{POD_IP}}:${{PORT}}/health"
+"""
+    network = await pods(2)
+    async with cluster(
+        network,
+        kubelet,
+        {**units(Path("/nowhere")), "engine.toml": engine},
+        supervisor_settings=ONE_EACH,
+        search_path=engines.search_path,
+    ) as running:
+        first = await running.instance(is_active)
+        await kill_engine(running, 0)
+        second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
+        assert second["epoch"] == first["epoch"] + 1
+        assert running.supervisors[0].restart_count == 0
+        assert await engine_processes(running, 0) == 2
+
+
+async def engine_processes(running: Cluster, rank: int) -> int:
+    """The engine and its grandchild of the present epoch; an old one would be a third."""
+    container = running.supervisors[rank].container
+    assert container is not None
+    done = await container.exec(["sh", "-c", "grep -zl fallback_engine /proc/[0-9]*/cmdline | wc -l"])
+    return int(done.output.strip())
