@@ -50,7 +50,7 @@ def read_toml(text: str, source: Path) -> Document:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SyntaxProblem(_toml_problem(error, text, source)) from None
-    scanner = _Scanner(text.replace("\r\n", "\n"), _decode_toml_key)
+    scanner = _Scanner(text, _decode_toml_key)
     scanner.toml()
     return Document(data, scanner.lines)
 
@@ -89,7 +89,7 @@ _BARE_VALUE = re.compile(r"[^,\]}\n#]*")
 _BASIC_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _LITERAL_STRING = re.compile(r"'[^'\n]*'")
 # A multi-line string may end in up to two quotes of its own before the closing three.
-_MULTILINE_STRING = re.compile(r'"""(?:[^\\]|\\.)*?"{3,5}(?!")|\'\'\'.*?\'{3,5}(?!\')', re.DOTALL)
+_MULTILINE_STRING = re.compile(r'"""(?:[^\\]|\\.)*?"{3,5}|\'\'\'.*?\'{3,5}', re.DOTALL)
 
 
 class _Scanner:

@@ -185,6 +185,7 @@ engine_relaunch_pol_interval_sec = 1
 """
     environment = {
         "PODVISOR_SUPERVISOR__NNODES": "many",
+        "PODVISOR_SUPERVISOR__PROBE_PORT": "65536",
         "PODVISOR_SUPERVISOR__ROL": "x",
         "PODVISOR_SUPERVISRO__X": "x",
     }
@@ -202,6 +203,7 @@ engine_relaunch_pol_interval_sec = 1
         "podvisor.toml:12: fault_tolerance_config.engine_relaunch_pol_interval_sec: "
         "unknown key 'engine_relaunch_pol_interval_sec'; did you mean 'engine_relaunch_poll_interval_sec'?",
         'environment: PODVISOR_SUPERVISOR__NNODES: found "many", expected a whole number from 1 to 4096',
+        "environment: PODVISOR_SUPERVISOR__PROBE_PORT: found 65536, expected a whole number from 0 to 65535",
         "environment: PODVISOR_SUPERVISOR__ROL: unknown key 'rol'; did you mean 'role'?",
         "environment: PODVISOR_SUPERVISRO__X: unknown section 'supervisro'; did you mean 'supervisor'?",
     ]

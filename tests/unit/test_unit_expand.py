@@ -132,7 +132,7 @@ def test_a_unit_is_expanded_where_it_may_be() -> None:
     assert unit.service.stop.kill_mode is KillMode.PROCESS
     assert unit.service.execution.working_directory == "/x"
     assert unit.service.execution.environment == (("OWN", "own-x"), ("NEXT", "own-x!"))
-    assert unit.service.execution.cpu_affinity == {1}
+    assert unit.service.execution.cpu_affinity == frozenset({1})
     assert unit.probes.startup == UNIT.probes.startup
     assert unit.probes.readiness == Probe(HttpCheck("http://x", headers=(("X", "x"),), expect_body="${A}"))
     assert unit.probes.liveness == Probe(ExecCheck(Command(("x",))))

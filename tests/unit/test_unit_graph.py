@@ -12,8 +12,16 @@ from supervisor.unit.graph import Graph, start_order, stop_order
 from supervisor.unit.model import Dependencies, Unit
 
 
-def _unit(name: str, **dependencies: tuple[str, ...]) -> Unit:
-    return Unit(name, Path(f"{name}.toml"), dependencies=Dependencies(**dependencies))
+def _unit(
+    name: str,
+    *,
+    after: tuple[str, ...] = (),
+    before: tuple[str, ...] = (),
+    requires: tuple[str, ...] = (),
+    wants: tuple[str, ...] = (),
+) -> Unit:
+    dependencies = Dependencies(after=after, before=before, requires=requires, wants=wants)
+    return Unit(name, Path(f"{name}.toml"), dependencies=dependencies)
 
 
 UNITS = [

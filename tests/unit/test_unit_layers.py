@@ -129,6 +129,7 @@ def test_a_later_directory_replaces_and_drop_ins_merge_in_lexical_order(tmp_path
         {
             "a.toml": '[Service]\nExecStart = ["true"]\n',
             "b.toml.d/20-late.toml": "[Service]\nNice = 19\n",
+            "b.toml.d/05-first.toml": "[Service]\nNice = 5\nLogRotateKeep = 5\n",
         },
     )
     units = _by_name(first, second)
@@ -138,6 +139,7 @@ def test_a_later_directory_replaces_and_drop_ins_merge_in_lexical_order(tmp_path
     assert units["a"].service.execution.nice is None
     assert units["a"].source == second / "a.toml"
     assert units["b"].service.execution.nice == 19
+    assert units["b"].service.logging.rotate_keep == 5
     assert units["b"].service.execution.umask is None
     assert units["b"].service.logging.tail_bytes == 7
 

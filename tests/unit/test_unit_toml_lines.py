@@ -146,7 +146,8 @@ VALUES = st.recursive(
     st.sampled_from(["", "# [x]\n", "\n\n"]),
 )
 def test_lines_of_generated_toml(sections: list[tuple[str, list[tuple[str, str]]]], filler: str) -> None:
-    written, expected = "", {}
+    written = ""
+    expected: dict[tuple[str, ...], int] = {}
     for section, pairs in sections:
         written += f"{filler}[{_quoted(section)}] # x\n"
         expected[(section,)] = written.count("\n")
