@@ -59,7 +59,7 @@ def find_members(
     invocation_of: Callable[[int], str | None],
 ) -> Found:
     """The living processes of one unit. `invocation_of` is asked only about orphans that nothing else tells apart."""
-    below = _children_by_parent(stats)
+    below = _children_by_parent(stats, around.supervisor)
     found: dict[int, ProcessStat] = {}
     in_doubt = False
     for child in below[around.supervisor]:
@@ -74,16 +74,13 @@ def find_members(
             found.update((stat.pid, stat) for stat in _with_all_below(child, below))
         else:
             in_doubt = True
-    found.pop(around.supervisor, None)  # whatever numbers used again make of a scan: never ourselves
     return Found(tuple(stat for stat in found.values() if stat.alive), in_doubt)
 
 
 def all_below(pid: int, stats: Mapping[int, ProcessStat]) -> tuple[ProcessStat, ...]:
     """The living descendants of a process, itself not included."""
-    if pid not in stats:
-        return ()
-    everything = _with_all_below(stats[pid], _children_by_parent(stats))
-    return tuple(stat for stat in everything if stat.alive and stat.pid != pid)
+    below = _children_by_parent(stats, pid)
+    return tuple(stat for child in below[pid] for stat in _with_all_below(child, below) if stat.alive)
 
 
 def _proven(
@@ -112,18 +109,21 @@ def _claimable(orphan: ProcessStat, marks: Marks, invocation_of: Callable[[int],
 
 
 def _with_all_below(top: ProcessStat, below: Mapping[int, list[ProcessStat]]) -> Iterator[ProcessStat]:
-    # A scan is no snapshot: numbers used again while it ran can even close a circle of parents.
-    visited, pending = set(), [top]
+    pending = [top]
     while pending:
         stat = pending.pop()
-        if stat.pid not in visited:
-            visited.add(stat.pid)
-            yield stat
-            pending += below.get(stat.pid, ())
+        yield stat
+        pending += below.get(stat.pid, ())
 
 
-def _children_by_parent(stats: Mapping[int, ProcessStat]) -> defaultdict[int, list[ProcessStat]]:
+def _children_by_parent(stats: Mapping[int, ProcessStat], top: int) -> defaultdict[int, list[ProcessStat]]:
+    """A forest in which `top` is nobody's child.
+
+    A scan is no snapshot: numbers used again while it ran can close a circle of parents. A circle that can be
+    reached from `top` goes through `top`, since everybody has one parent; so here there is none.
+    """
     below: defaultdict[int, list[ProcessStat]] = defaultdict(list)
     for stat in stats.values():
-        below[stat.parent].append(stat)
+        if stat.pid != top:
+            below[stat.parent].append(stat)
     return below
