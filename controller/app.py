@@ -20,8 +20,8 @@ from controller.api.tool_routes import add_tool_routes
 from controller.center import Center
 from controller.events import EventLog
 from controller.operators import Operators
-from controller.reception import Reception
 from controller.policy import Policy
+from controller.reception import Reception
 from controller.registry import Registry
 from controller.settings import Settings
 from controller.store.base import Store

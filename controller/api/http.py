@@ -37,6 +37,12 @@ _ERRORS: dict[type[Exception], tuple[int, ErrorCode]] = {
 }
 
 
+class Said(msgspec.Struct, frozen=True):
+    """A body for people."""
+
+    message: str
+
+
 class Denied(Exception):
     """No token, or a wrong one."""
 

@@ -6,7 +6,7 @@ import trio
 from quart import Response
 from quart_trio import QuartTrio
 
-from controller.api.http import answer, received, refusal
+from controller.api.http import Said, answer, received, refusal
 from controller.model.assembly import Joined, Rejected
 from controller.operators import Operators
 from controller.reception import Reception
@@ -59,4 +59,4 @@ def add_supervisor_routes(
     async def terminate_instance() -> Response:
         message = await received(wire.TerminateInstanceMsg)
         operators.terminate(message.instance_id, message.reason, trio.current_time())
-        return Response(status=200)
+        return answer(Said(message=f"instance {message.instance_id} ends"))

@@ -7,10 +7,13 @@ arbiter ends it. It is not the supervisor's code and proves nothing about it.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 from uuid import uuid4
 
 import httpx
+import msgspec
 import trio
 from quart import Response, request
 from quart_trio import QuartTrio
@@ -25,6 +28,9 @@ ARBITER_SEC = 15.0
 FREEZE_SEC = 720.0
 SILENCE_SEC = 60.0
 
+Message = TypeVar("Message", bound=msgspec.Struct)
+Operation = Callable[[], Awaitable[None]]
+
 
 @dataclass(frozen=True)
 class Script:
@@ -37,6 +43,8 @@ class Script:
     hang: frozenset[str] = frozenset()
     """Of `prepare`, `start`, `abort`, `stop`, `status`: taken and never answered, without any effect."""
     refuse: dict[str, ErrorCode] = field(default_factory=dict)
+    refuse_sec: float = 0.0
+    """How long it takes until a refusal is sent."""
     container_restart_sec: float | None = 2.0
     """None: the container does not come back."""
     dependencies_sec: float = 0.0
@@ -72,12 +80,12 @@ class FakeSupervisor:
         node_index: int,
         nnodes: int,
         controller_url: str = "http://controller:1026",
-        script: Script = Script(),
+        script: Script | None = None,
         history: list[Record],
     ) -> None:
         self.ip = ip
         self.job_name = job_name
-        self.script = script
+        self.script = script or Script()
         self.history = history
         self.boots = 0
         self.answers: list[wire.FaultAnswer] = []
@@ -111,7 +119,7 @@ class FakeSupervisor:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing here waits for the controller: it serves, it is out of the freeze, or its container ended."""
+        """It waits for nobody: it serves, or it is out of its freeze, or its container ended."""
         return not self.is_running or self.status is EndpointStatus.NORMAL or not self.is_frozen
 
     def did(self, what: str) -> list[Record]:
@@ -330,8 +338,7 @@ class FakeSupervisor:
                 return
             await trio.sleep(1)
 
-    async def _post(self, route: str, message: object) -> httpx.Response | None:
-        assert isinstance(message, wire.msgspec.Struct)
+    async def _post(self, route: str, message: msgspec.Struct) -> httpx.Response | None:
         try:
             return await self._client.post(f"/controller/{route}", content=wire.encode(message))
         except httpx.RequestError:
@@ -350,19 +357,19 @@ class FakeSupervisor:
 
         @app.post("/node-manager/engine-restart")
         async def engine_restart() -> Response:
-            message = wire.decode(wire.EngineRestartMsg, await request.get_data())
+            message = await _received(wire.EngineRestartMsg)
             await self._maybe_hang(message.action)
             return await self._answer(message.action, self._engine_restart, message)
 
         @app.post("/node-manager/start")
         async def start() -> Response:
-            message = wire.decode(wire.StartCmdMsg, await request.get_data())
+            message = await _received(wire.StartCmdMsg)
             await self._maybe_hang("start")
             return await self._answer("start", self._start_command, message)
 
         @app.post("/node-manager/stop")
         async def stop() -> Response:
-            message = wire.decode(wire.StopMsg, await request.get_data())
+            message = await _received(wire.StopMsg)
             await self._maybe_hang("stop")
             return await self._answer("stop", self._stop_command, message)
 
@@ -373,11 +380,14 @@ class FakeSupervisor:
             self._note(f"hangs:{what}")
             await trio.sleep_forever()
 
-    async def _answer(self, what: str, command: object, message: object) -> Response:
+    async def _answer(
+        self, what: str, command: Callable[[Message], Awaitable[bool | None]], message: Message
+    ) -> Response:
         try:
             if (code := self.script.refuse.get(what)) is not None:
+                await trio.sleep(self.script.refuse_sec)
                 raise Refusal(code)
-            will_exit = await command(message)  # type: ignore[operator]
+            will_exit = await command(message)
         except Refusal as refusal:
             self._note(f"refused:{what}:{refusal.code}")
             body = wire.ErrorBody(
@@ -452,14 +462,15 @@ class FakeSupervisor:
         self._note("prepared")
         self._set(Step.PREPARED, EndpointStatus.WAIT2START)
 
-    async def _start_command(self, message: wire.StartCmdMsg) -> None:
+    async def _start_command(self, message: wire.StartCmdMsg) -> bool | None:
         self._check(message.term, None, message.instance_id)
         self.endpoint_id = message.endpoints[0].id if message.endpoints else self.endpoint_id
         self.instance_id = message.instance_id
         if self.script.seed_only:
             await self._spawn()
-            return
+            return None
         await self._start(message.epoch or 0, message.run_id)
+        return None
 
     async def _start(self, epoch: int, run_id: str | None) -> None:
         if run_id in self._aborted:
@@ -516,11 +527,12 @@ class FakeSupervisor:
             self._set(self.step, EndpointStatus.ABNORMAL)
         return will_exit
 
-    async def _stop_command(self, message: wire.StopMsg) -> None:
+    async def _stop_command(self, message: wire.StopMsg) -> bool | None:
         self._check(message.term, message.boot_id, message.instance_id)
         self._note("stop")
         # As the real one: the answer goes out before the end.
         self._nursery.start_soon(self._leave_soon)
+        return None
 
     async def _leave_soon(self) -> None:
         await trio.sleep(0.1)
@@ -528,7 +540,7 @@ class FakeSupervisor:
 
     # --- small things --------------------------------------------------------------------------------------
 
-    def _begin(self, operation: object) -> None:
+    def _begin(self, operation: Operation) -> None:
         if self._operation is not None:
             self._operation.cancel(reason="overtaken")
         self._operation = trio.CancelScope()
@@ -587,11 +599,16 @@ class FakeSupervisor:
         self.script = replace(self.script, **changes)  # type: ignore[arg-type]
 
 
-async def _within(scope: trio.CancelScope, operation: object) -> None:
+async def _within(scope: trio.CancelScope, operation: Operation) -> None:
     with scope:
-        await operation()  # type: ignore[operator]
+        await operation()
 
 
-def _json(body: object, status: int = 200) -> Response:
-    assert isinstance(body, wire.msgspec.Struct)
+async def _received(message: type[Message]) -> Message:
+    body = await request.get_data(as_text=False)
+    assert isinstance(body, bytes)
+    return wire.decode(message, body)
+
+
+def _json(body: msgspec.Struct, status: int = 200) -> Response:
     return Response(wire.encode(body), status, content_type="application/json")

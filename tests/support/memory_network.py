@@ -23,6 +23,8 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.utils import wrap_app
 
+from supervisor.shared.serving import ShieldLastSend
+
 Address = tuple[str, int]
 Application = Any
 """Any ASGI application; hypercorn's own type for it is not exported."""
@@ -125,7 +127,8 @@ class _Host:
         )
         config = Config()
         config.errorlog = None
-        application = wrap_app(self.application, config.wsgi_max_body_size, "asgi")
+        served = ShieldLastSend(self.application)  # as both programs serve
+        application = wrap_app(served, config.wsgi_max_body_size, "asgi")
         with connection.scope:
             self.connections.add(connection)
             try:

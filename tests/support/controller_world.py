@@ -1,0 +1,145 @@
+"""A controller and fake supervisors on one memory network, for the virtual tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import httpx
+import trio
+
+from controller.app import Controller, compose
+from controller.model.instance import Instance, InstanceStatus
+from controller.policy import Policy
+from controller.store.memory import MemoryStore
+from controller.supervisors import Supervisors
+from supervisor import wire
+from tests.support.fake_supervisor import FakeSupervisor, Record, Script
+from tests.support.memory_network import MemoryNetwork, open_memory_network
+
+HOST, PORT = "controller", 1026
+PATIENCE_SEC = 4000
+"""Virtual: only a test that hangs notices."""
+
+
+@dataclass(eq=False)
+class World:
+    network: MemoryNetwork
+    nursery: trio.Nursery
+    policy: Policy
+    client: httpx.AsyncClient
+    history: list[Record] = field(default_factory=list)
+    gangs: dict[str, list[FakeSupervisor]] = field(default_factory=dict)
+    controller: Controller | None = None
+    controllers: int = 0
+    _running: trio.CancelScope | None = None
+    _ended: trio.Event = field(default_factory=trio.Event)
+
+    # --- the controller ------------------------------------------------------------------------------------
+
+    async def start_controller(self) -> Controller:
+        """A new life, without any memory of the one before (but ids, which are never reused)."""
+        self.controllers += 1
+        supervisors = Supervisors(transport=lambda: self.network.transport(HOST))
+        store = MemoryStore(first_instance_id=self.controllers * 1000)
+        self.controller = await compose(self.policy, store, supervisors, None)
+        self.network.listen(HOST, PORT, self.controller.app)
+        await self.nursery.start(self._run_center, self.controller)
+        return self.controller
+
+    async def _run_center(self, controller: Controller, *, task_status: trio.TaskStatus[None]) -> None:
+        self._ended = trio.Event()
+        try:
+            with trio.CancelScope() as self._running:
+                task_status.started()
+                await controller.center.run()
+        finally:
+            self._ended.set()
+
+    async def stop_controller(self) -> None:
+        """In the order of `controller.app.main`: nobody can report any more, then the centre ends."""
+        self.network.close(HOST, PORT)
+        assert self._running is not None
+        self._running.cancel(reason="the test stops the controller")
+        await self._ended.wait()
+
+    @property
+    def it(self) -> Controller:
+        assert self.controller is not None
+        return self.controller
+
+    # --- supervisors ---------------------------------------------------------------------------------------
+
+    def add_gang(
+        self, job_name: str = "job", size: int = 2, script: Script | None = None
+    ) -> list[FakeSupervisor]:
+        number = len(self.gangs)
+        gang = [
+            FakeSupervisor(
+                self.network,
+                ip=f"10.0.{number}.{rank}",
+                job_name=job_name,
+                node_index=rank,
+                nnodes=size,
+                controller_url=f"http://{HOST}:{PORT}",
+                script=script,
+                history=self.history,
+            )
+            for rank in range(size)
+        ]
+        self.gangs[job_name] = gang
+        for fake in gang:
+            self.nursery.start_soon(fake.run)
+        return gang
+
+    # --- what a test waits for -----------------------------------------------------------------------------
+
+    def instance(self, job_name: str = "job") -> Instance:
+        found = [
+            entry.instance for entry in self.it.registry.entries() if entry.instance.key.job_name == job_name
+        ]
+        assert len(found) == 1, f"{job_name}: {len(found)} instances"
+        return found[0]
+
+    async def until(self, condition: Callable[[], bool], within: float = PATIENCE_SEC) -> None:
+        """Looks again whenever the controller tells of an event, and every tenth of a second."""
+        with trio.fail_after(within):
+            while not condition():
+                await trio.sleep(0.1)
+
+    async def until_active(self, job_name: str = "job", epoch: int = 1) -> Instance:
+        def is_active() -> bool:
+            return any(
+                entry.instance.status is InstanceStatus.ACTIVE and entry.instance.epoch >= epoch
+                for entry in self.it.registry.entries()
+                if entry.instance.key.job_name == job_name
+            )
+
+        await self.until(is_active)
+        return self.instance(job_name)
+
+    async def until_run_closed(self, count: int = 1) -> wire.RunView:
+        await self.until(lambda: len(self.it.registry.closed_runs) >= count)
+        return self.it.registry.closed_runs[0]
+
+    def did(self, *whats: str, since: float = 0.0) -> list[tuple[str, str]]:
+        return [
+            (record.who, record.what)
+            for record in self.history
+            if record.what in whats and record.at >= since
+        ]
+
+
+@asynccontextmanager
+async def open_world(policy: Policy | None = None) -> AsyncIterator[World]:
+    """A network and a controller; gangs are added by the test. Ends with the block."""
+    async with (
+        open_memory_network() as network,
+        network.client("tool", f"http://{HOST}:{PORT}") as client,
+        trio.open_nursery() as nursery,
+    ):
+        world = World(network, nursery, policy or Policy(), client)
+        await world.start_controller()
+        yield world
+        nursery.cancel_scope.cancel(reason="the test is over")
