@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from supervisor import wire
 from supervisor.settings import Settings, load_settings, runtime_directories
 from supervisor.unit.errors import ConfigurationError, Problem
-from supervisor.unit.expand import undefined_variables
-from supervisor.unit.machine_checks import is_placement
+from supervisor.unit.expand import ExpansionError, expand_unit, undefined_variables
+from supervisor.unit.machine_checks import PLACEMENT, is_placement
 from supervisor.unit.model import Unit
 from supervisor.unit.parse import load_units
 from supervisor.version import VERSION
@@ -113,13 +113,16 @@ def identity_of(configuration: Configuration, unit: Unit, nm_port: int) -> wire.
 def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:
     """The same in every pod of an instance that is to run the same engine (design 8, Rollouts).
 
-    The engine's unit and the values it takes from the environment; what differs by rank is left out.
+    The engine's unit with its variables expanded; what differs by rank or by pod stands as written.
     """
-    named = undefined_variables(unit, frozenset())
-    shared = {name for name in named if not is_placement(name) and not name.startswith("POD_")}
-    values = sorted((name, environment.get(name, "")) for name in shared)
-    text = repr((replace(unit, source=Path()), values))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    by_pod = {name for name in environment if name.startswith("POD_")}
+    by_rank = PLACEMENT | {name for name in undefined_variables(unit, frozenset()) if is_placement(name)}
+    as_written = {name: f"${{{name}}}" for name in by_pod | by_rank}
+    try:
+        shared = expand_unit(unit, {**environment, **as_written})
+    except ExpansionError:
+        shared = unit  # it will fail at its start with that message; until then what is written is compared
+    return hashlib.sha256(repr(replace(shared, source=Path())).encode()).hexdigest()[:16]
 
 
 def _parallel(settings: Settings) -> wire.ParallelConfig:

@@ -14,7 +14,7 @@ def plan(unit: Unit, rank: Rank) -> LaunchPlan:
         argv=unit.service.exec_start.argv,
         serves_http=serves_http,
         probes=unit.probes if serves_http else without_http(unit.probes),
-        ports=(rank.port, *unit.engine.ports_to_free),
+        ports=tuple(dict.fromkeys((rank.port, rank.mgmt_port, *unit.engine.ports_to_free))),
         start_after=unit.engine.start_after,
         critical_processes=unit.engine.critical_processes,
         shared_memory_patterns=unit.engine.shared_memory_patterns,

@@ -17,9 +17,6 @@ from supervisor.unit.model import Engine, HttpCheck, Probe, Probes, Unit
 DEFAULT_RPC_PORT = 50052
 """llama.cpp's own default; `MgmtPort` replaces it."""
 
-OWNED_FLAGS = frozenset({"host", "port", "rpc", "model", "m"})
-"""Set by the launcher; in Args or ExtraArgs they are an error."""
-
 
 def plan(unit: Unit, rank: Rank) -> LaunchPlan:
     engine = unit.engine

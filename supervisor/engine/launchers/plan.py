@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from supervisor.unit.model import Probes
+from supervisor.unit.model import HttpCheck, Probe, Probes, TcpCheck
 from supervisor.wire import StartCmdMsg
 
 
@@ -68,5 +68,15 @@ def with_defaults(declared: Probes, defaults: Probes) -> Probes:
 
 
 def without_http(declared: Probes) -> Probes:
-    """A rank that serves no HTTP is NORMAL while its expected processes live (design 2)."""
-    return replace(declared, startup=None, readiness=None, liveness=None, canary=None)
+    """Where nothing listens, only what looks at the process or its log can be asked (design 2)."""
+    return replace(
+        declared,
+        startup=_unless_it_connects(declared.startup),
+        readiness=_unless_it_connects(declared.readiness),
+        liveness=_unless_it_connects(declared.liveness),
+        canary=None,
+    )
+
+
+def _unless_it_connects(probe: Probe | None) -> Probe | None:
+    return None if probe is not None and isinstance(probe.check, HttpCheck | TcpCheck) else probe

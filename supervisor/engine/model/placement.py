@@ -6,10 +6,13 @@ engine is launched in one way only.
 
 from __future__ import annotations
 
+import re
+
 from supervisor.unit.model import Engine
 from supervisor.wire import Endpoint, StartCmdMsg
 
 LOOPBACK = "127.0.0.1"
+MAX_PORT = 65535
 
 
 def standalone(engine: Engine, *, job_name: str, role: str, pod_ip: str, epoch: int) -> StartCmdMsg:
@@ -44,11 +47,20 @@ def misfit(placement: StartCmdMsg, engine: Engine, *, job_name: str, pod_ip: str
     foreign = [endpoint.ip for endpoint in placement.endpoints if endpoint.ip != pod_ip]
     if foreign:
         return f"endpoint address {foreign[0]} is not this pod's {pod_ip}"
+    for endpoint in placement.endpoints:
+        for port in (endpoint.business_port, endpoint.mgmt_port):
+            if not _is_port(port):
+                return f"{port!r} is no port of endpoint {endpoint.id} (expected 1..{MAX_PORT})"
     if not 0 <= placement.node_rank < placement.nnodes:
         return f"node_rank {placement.node_rank} is outside 0..{placement.nnodes - 1}"
-    if placement.node_addrs and len(placement.node_addrs) != placement.nnodes:
+    # Without its peers' addresses rank 0 of some engines comes up healthy, but alone (F22).
+    if (placement.node_addrs or placement.nnodes > 1) and len(placement.node_addrs) != placement.nnodes:
         return f"node_addrs has {len(placement.node_addrs)} addresses for nnodes {placement.nnodes}"
     return None
+
+
+def _is_port(text: str) -> bool:
+    return re.fullmatch(r"[0-9]{1,5}", text) is not None and 1 <= int(text) <= MAX_PORT
 
 
 def variables(placement: StartCmdMsg, engine: Engine, *, pod_ip: str) -> dict[str, str]:

@@ -1,0 +1,75 @@
+"""`podvisor run`: the supervisor itself, PID 1 of the pod's container."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+import trio
+
+from supervisor.ending import EXIT_CONFIGURATION
+
+DEFAULT_CONFIG = Path("/etc/podvisor/podvisor.toml")
+DEFAULT_UNITS = Path("/etc/podvisor/units")
+
+
+@click.command("run", context_settings={"ignore_unknown_options": False})
+@click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), envvar="PODVISOR_CONFIG", help="podvisor.toml"
+)
+@click.option(
+    "--units",
+    "directories",
+    multiple=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory of unit files; later ones replace files of the same name.",
+)
+@click.option(
+    "--socket", "socket_path", type=click.Path(path_type=Path), envvar="PODVISOR_SOCKET", help="Control socket."
+)
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+def command(
+    config: Path | None, directories: tuple[Path, ...], socket_path: Path | None, argv: tuple[str, ...]
+) -> None:
+    """Run the units of this pod, or one COMMAND after `--` as tini would.
+
+    \b
+    Example: podvisor run --config podvisor.toml --units units
+    Example: podvisor run -- llama-server -m model.gguf
+    """
+    _refuse_to_share_with_supervisord()
+    if argv:
+        if directories:
+            raise click.UsageError("--units and a command exclude each other")
+        from supervisor.command_mode import run_command
+
+        _end(trio.run(run_command, argv))
+    from supervisor.configuration import Options
+    from supervisor.daemon import run
+
+    options = Options(config or _if_there(DEFAULT_CONFIG), directories or (DEFAULT_UNITS,), socket_path)
+    _end(run(options, os.environ))
+
+
+def _if_there(path: Path) -> Path | None:
+    return path if path.exists() else None
+
+
+def _refuse_to_share_with_supervisord() -> None:
+    """Both distributions install a package called `supervisor`: one overwrites the other's files (design 1)."""
+    if (Path(__file__).parent.parent / "supervisord.py").exists():
+        click.echo(
+            "podvisor: supervisord is installed in the same Python environment and both have a package `supervisor`; "
+            "install podvisor in an environment of its own: `uv tool install podvisor` or `pipx install podvisor`",
+            err=True,
+        )
+        sys.exit(EXIT_CONFIGURATION)
+
+
+def _end(exit_code: int) -> None:
+    """Leave now: threads that hang in a driver must not keep PID 1 alive."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)

@@ -1,0 +1,55 @@
+"""The part of the supervisor that needs an HTTP stack: its APIs and the link to the controller.
+
+Imported in a worker thread after the first units were started; importing it is most of the start-up time, so
+nothing that runs before may import it.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import trio
+
+from supervisor.api.node_manager import node_manager_app
+from supervisor.api.operations import operations_app
+from supervisor.api.probes import probes_app
+from supervisor.configuration import Configuration
+from supervisor.engine.controller_client import ControllerClient
+from supervisor.engine.link import ControllerLink
+from supervisor.listeners import Listeners
+from supervisor.pod import Pod
+from supervisor.shared.serving import serve
+from supervisor.shared.tokens import TokenFile
+
+log = logging.getLogger(__name__)
+
+
+async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners) -> None:
+    """Serve and keep in touch with the controller until cancelled. The sockets are taken over."""
+    stop = trio.Event()
+    token = _token(configuration)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(serve, operations_app(pod.operations, None), listeners.operations, stop)
+        await nursery.start(serve, probes_app(pod.readiness), listeners.probes, stop)
+        if listeners.node_manager is not None and pod.supervision is not None:
+            app = node_manager_app(pod.supervision.node_manager, token)
+            await nursery.start(serve, app, listeners.node_manager, stop)
+            pod.link = _link(pod, configuration, token)
+            nursery.start_soon(pod.link.run)
+        log.info("online", extra={"socket": str(configuration.socket), "probe_port": listeners.probe_port})
+
+
+def _link(pod: Pod, configuration: Configuration, token: TokenFile | None) -> ControllerLink:
+    assert pod.supervision is not None, "checked by the caller"
+    section = configuration.settings.supervisor
+    client = ControllerClient(
+        section.controller_url[0], lambda: token.current(trio.current_time()) if token is not None else None
+    )
+    return ControllerLink(client, pod.supervision, section.heartbeat_interval_seconds)
+
+
+def _token(configuration: Configuration) -> TokenFile | None:
+    """Raises TokenError: a token that cannot be read is no reason to serve everybody."""
+    path = configuration.settings.auth.token_file
+    return TokenFile(Path(path), trio.current_time()) if path is not None else None
