@@ -15,6 +15,7 @@ from subprocess import STDOUT
 
 import trio
 
+from controller.demo.engines import engines_directory
 from controller.demo.machine import START_TIMEOUT_SEC, Machine, only_child, open_machine
 from controller.demo.network_namespace import sockets_in
 from controller.demo.pod import (
@@ -61,6 +62,7 @@ if mount -t overlay container -o lowerdir=/,$layers $root 2>/dev/null; then
 else
   mount --bind / $root; mount -o remount,bind,ro $root; cd $root
   mount -t tmpfs tmpfs tmp; mount -t tmpfs tmpfs var/tmp
+  {hidden}
 fi
 mount -t proc proc proc
 mount -t sysfs -o ro sysfs sys
@@ -136,7 +138,8 @@ class NamespacePod:
         self, argv: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
     ) -> AsyncIterator[NamespaceContainer]:
         binds = "\n".join(_bind(path) for path in (*self._needed, self.volume))
-        setup = _CONTAINER_SETUP.replace("{binds}", binds)
+        hidden = "\n".join(_bind(path) for path in _needed_paths() if path.is_relative_to("/tmp"))
+        setup = _CONTAINER_SETUP.replace("{binds}", binds).replace("{hidden}", hidden)
         unshare = ["unshare", "--mount", "--propagation=private", "--pid", "--uts", "--ipc", "--"]
         command = [*self._machine.entering(self.name), *unshare, "sh", "-c", _STATUS_KEEPER, "sh"]
         command += ["sh", "-ec", setup, "sh", self.name, *argv]
@@ -266,11 +269,14 @@ def _bind(path: Path) -> str:
     return f"mkdir -p .{quoted}; mount --bind {quoted} .{quoted}"
 
 
-def _on_other_file_systems() -> list[Path]:
-    """What a container needs of this machine and would not see, because an overlay of / shows no mounts
-    below it.
-    """
+def _needed_paths() -> list[Path]:
+    """What a container runs of this machine beside the system itself."""
     project = Path(__file__).parents[2]
+    named = {project, Path(sys.prefix), Path(sys.base_prefix), engines_directory()}
+    return sorted(path for path in named if path.exists())
+
+
+def _on_other_file_systems() -> list[Path]:
+    """What a container would not see, because an overlay of / shows no mounts below it."""
     root = Path("/").stat().st_dev
-    needed = {project, Path(sys.prefix), Path(sys.base_prefix)}
-    return sorted(path for path in needed if path.stat().st_dev != root)
+    return [path for path in _needed_paths() if path.stat().st_dev != root]

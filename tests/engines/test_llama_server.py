@@ -5,22 +5,22 @@ import signal
 import httpx
 import pytest
 
-from controller.demo.engines import GGML_RPC_SERVER, LLAMA_SERVER
+from controller.demo.engines import GGML_RPC_SERVER, LLAMA_SERVER, Engines, tiny_model
 from controller.demo.pod import Network, Pod
 from controller.demo.tiny_model import Shape
 from tests.engines.asking import complete, status_of, until_listening, until_ready
 from tests.pods.harness import eventually
-from tests.support.installed_engines import InstalledEngines
+from tests.support.installed_engines import program
 
 pytestmark = pytest.mark.engines
 
 SLOW_TO_LOAD = Shape(layers=4, width=1024, feed_forward=4096, heads=16)  # 0.3 GB
 
 
-def llama_server(program: str, model: object, pod: Pod, *flags: str) -> list[str]:
+def llama_server(path: str, model: object, pod: Pod, *flags: str) -> list[str]:
     """One thread and a small context: many of these start on few cores."""
     listen = ["--host", pod.address, "--port", str(pod.port(8080))]
-    return [program, "-m", str(model), *listen, "-c", "256", "-t", "1", "--metrics", *flags]
+    return [path, "-m", str(model), *listen, "-c", "256", "-t", "1", "--metrics", *flags]
 
 
 def base_url(pod: Pod) -> str:
@@ -28,10 +28,10 @@ def base_url(pod: Pod) -> str:
 
 
 async def test_it_answers_the_same_completion_in_every_life(
-    network: Network, client: httpx.AsyncClient, engines: InstalledEngines
+    network: Network, client: httpx.AsyncClient, engines: Engines
 ) -> None:
     pod = network.pods[0]
-    argv = llama_server(engines.program(LLAMA_SERVER), await engines.tiny_model(), pod)
+    argv = llama_server(program(engines, LLAMA_SERVER), await tiny_model(engines, Shape()), pod)
     texts = []
     for life in range(2):
         async with pod.container(argv, log=pod.logs / f"{life}") as container:
@@ -45,13 +45,11 @@ async def test_it_answers_the_same_completion_in_every_life(
     assert texts[0] == texts[1]
 
 
-async def test_it_says_503_while_it_loads(
-    network: Network, client: httpx.AsyncClient, engines: InstalledEngines
-) -> None:
+async def test_it_says_503_while_it_loads(network: Network, client: httpx.AsyncClient, engines: Engines) -> None:
     """Some lives may load between two looks of ours, so we watch a few."""
     pod = network.pods[0]
-    model = await engines.tiny_model(SLOW_TO_LOAD)
-    argv = llama_server(engines.program(LLAMA_SERVER), model, pod, "--no-mmap")
+    model = await tiny_model(engines, SLOW_TO_LOAD)
+    argv = llama_server(program(engines, LLAMA_SERVER), model, pod, "--no-mmap")
     seen: set[int | None] = set()
     for life in range(5):
         async with pod.container(argv, log=pod.logs / f"{life}"):
@@ -68,15 +66,13 @@ async def test_it_says_503_while_it_loads(
     assert 503 in seen
 
 
-async def test_two_pods_serve_one_model_over_rpc(
-    network: Network, client: httpx.AsyncClient, engines: InstalledEngines
-) -> None:
+async def test_two_pods_serve_one_model_over_rpc(network: Network, client: httpx.AsyncClient, engines: Engines) -> None:
     head, worker = network.pods
-    model = await engines.tiny_model()
+    model = await tiny_model(engines, Shape())
     listen = ["-H", worker.address, "-p", str(worker.port(50052)), "-t", "1"]
     remote = ["--rpc", f"{worker.address}:{worker.port(50052)}", "-ngl", "99"]
-    serving = llama_server(engines.program(LLAMA_SERVER), model, head, *remote)
-    async with worker.container([engines.program(GGML_RPC_SERVER), *listen], log=worker.logs / "log") as rpc_server:
+    serving = llama_server(program(engines, LLAMA_SERVER), model, head, *remote)
+    async with worker.container([program(engines, GGML_RPC_SERVER), *listen], log=worker.logs / "log") as rpc_server:
         await until_listening(worker, worker.port(50052))
         async with head.container(serving, log=head.logs / "log") as server:
             await until_ready(client, f"{base_url(head)}/health", server)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from controller.demo.engines import Engines
 from controller.demo.pod import Container, Network, Pod, base_environment
 from supervisor.unit.expand import expand_unit, undefined_variables
 from supervisor.unit.model import HttpCheck, TcpCheck, Unit
 from supervisor.unit.parse import load_units
 from tests.pods.harness import UNITS, eventually
-from tests.support.installed_engines import InstalledEngines
+from tests.support.installed_engines import program
 
 PROFILES = sorted(path.name for path in (UNITS / "profiles").iterdir())
 GIVEN_TO_ENGINES = {"MODEL_PATH", "PORT"}
@@ -45,14 +46,14 @@ def test_unit_files_can_be_read_and_name_their_variables(directory: Path) -> Non
 
 @pytest.mark.engines
 @pytest.mark.parametrize("name", ["mooncake-master", "mooncake-client", "redis", "redis-exporter", "node-exporter"])
-async def test_the_program_becomes_ready(network: Network, engines: InstalledEngines, name: str) -> None:
+async def test_the_program_becomes_ready(network: Network, engines: Engines, name: str) -> None:
     pod = network.pods[0]
     async with AsyncExitStack() as stack:
         for needed in [*NEEDED_FIRST.get(name, []), name]:
             unit = expand_unit(shipped(needed), {**ports_of(pod), "MOONCAKE_SEGMENT_SIZE": "64MB"})
             command = unit.service.exec_start
             assert command is not None
-            argv = [engines.program(command.argv[0]), *command.argv[1:]]
+            argv = [program(engines, command.argv[0]), *command.argv[1:]]
             container = await stack.enter_async_context(pod.container(argv, log=pod.logs / needed))
             await until_ready(unit, container)
 

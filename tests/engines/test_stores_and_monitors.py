@@ -6,23 +6,30 @@ import httpx
 import pytest
 import trio
 
-from controller.demo.engines import MOONCAKE_CLIENT, MOONCAKE_MASTER, NODE_EXPORTER, REDIS_EXPORTER, REDIS_SERVER
+from controller.demo.engines import (
+    MOONCAKE_CLIENT,
+    MOONCAKE_MASTER,
+    NODE_EXPORTER,
+    REDIS_EXPORTER,
+    REDIS_SERVER,
+    Engines,
+)
 from controller.demo.pod import Network, Pod
 from tests.engines.asking import status_of, until_listening, until_ready
 from tests.pods.harness import TIMEOUT_SEC, eventually
-from tests.support.installed_engines import InstalledEngines
+from tests.support.installed_engines import program
 
 pytestmark = pytest.mark.engines
 
 
 async def test_a_mooncake_node_is_healthy_with_its_master_and_says_so_without(
-    network: Network, client: httpx.AsyncClient, engines: InstalledEngines
+    network: Network, client: httpx.AsyncClient, engines: Engines
 ) -> None:
     master_pod, node_pod = network.pods
     rpc, metrics, http = master_pod.port(50051), master_pod.port(9003), node_pod.port(9300)
-    master_argv = [engines.program(MOONCAKE_MASTER), f"--rpc_address={master_pod.address}", f"--rpc_port={rpc}"]
+    master_argv = [program(engines, MOONCAKE_MASTER), f"--rpc_address={master_pod.address}", f"--rpc_port={rpc}"]
     master_argv += [f"--metrics_host={master_pod.address}", f"--metrics_port={metrics}", "--client_ttl=5"]
-    node_argv = [engines.program(MOONCAKE_CLIENT), f"--host={node_pod.address}", f"--port={node_pod.port(50052)}"]
+    node_argv = [program(engines, MOONCAKE_CLIENT), f"--host={node_pod.address}", f"--port={node_pod.port(50052)}"]
     node_argv += [f"--master_server_address={master_pod.address}:{rpc}", "--metadata_server=P2PHANDSHAKE"]
     node_argv += ["--protocol=tcp", "--global_segment_size=64MB", "--enable_http_server=true", f"--http_port={http}"]
     async with master_pod.container(master_argv, log=master_pod.logs / "log") as master:
@@ -44,13 +51,13 @@ async def ping(pod: Pod, port: int) -> bytes:
 
 
 async def test_redis_answers_ping_and_its_exporter_outlives_it(
-    network: Network, client: httpx.AsyncClient, engines: InstalledEngines
+    network: Network, client: httpx.AsyncClient, engines: Engines
 ) -> None:
     pod, monitor_pod = network.pods
     port, exporter_port = pod.port(6379), monitor_pod.port(9121)
-    redis_argv = [engines.program(REDIS_SERVER), "--bind", pod.address, "--port", str(port)]
+    redis_argv = [program(engines, REDIS_SERVER), "--bind", pod.address, "--port", str(port)]
     redis_argv += ["--save", "", "--appendonly", "no", "--dir", str(pod.volume), "--protected-mode", "no"]
-    exporter_argv = [engines.program(REDIS_EXPORTER), f"--web.listen-address={monitor_pod.address}:{exporter_port}"]
+    exporter_argv = [program(engines, REDIS_EXPORTER), f"--web.listen-address={monitor_pod.address}:{exporter_port}"]
     exporter_argv += [f"--redis.addr=redis://{pod.address}:{port}"]
     metrics = f"http://{monitor_pod.address}:{exporter_port}/metrics"
 
@@ -67,11 +74,9 @@ async def test_redis_answers_ping_and_its_exporter_outlives_it(
         assert exporter.exit_code is None
 
 
-async def test_the_node_exporter_serves_metrics(
-    network: Network, client: httpx.AsyncClient, engines: InstalledEngines
-) -> None:
+async def test_the_node_exporter_serves_metrics(network: Network, client: httpx.AsyncClient, engines: Engines) -> None:
     pod = network.pods[0]
-    argv = [engines.program(NODE_EXPORTER), f"--web.listen-address={pod.address}:{pod.port(9100)}"]
+    argv = [program(engines, NODE_EXPORTER), f"--web.listen-address={pod.address}:{pod.port(9100)}"]
     metrics = f"http://{pod.address}:{pod.port(9100)}/metrics"
     async with pod.container(argv, log=pod.logs / "log") as container:
         await until_ready(client, metrics, container)

@@ -118,7 +118,7 @@ def supervisor_spec(
 ) -> ContainerSpec:
     """`podvisor run` as PID 1 of pod `rank`, a member of one instance over all pods of the network.
 
-    `search_path` (InstalledEngines.search_path) goes in front of PATH, so that units find the real
+    `search_path` (Engines.search_path) goes in front of PATH, so that units find the real
     engines by name.
     """
     pod = network.pods[rank]
