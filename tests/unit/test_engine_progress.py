@@ -74,6 +74,18 @@ def test_effects_that_break_after_an_abort_fail_all_the_same() -> None:
     assert not rig.state.aborting
 
 
+def test_the_end_of_the_stop_s_scope_does_not_fail_the_start_that_has_overtaken_it() -> None:
+    """Every effect's scope says that it was left; a restart's start has begun by then."""
+    rig = rig_at(Step.DONE)
+    rig.accepted(restart())
+    rig.stopped()
+    stop_serial = rig.state.serial
+    rig.clean()
+    assert rig.state.step is Step.STARTING
+    rig.feed(progress.Broke(stop_serial, "left"))
+    assert rig.state.step is Step.STARTING
+
+
 # --- death ------------------------------------------------------------------------------------------------------------
 
 
