@@ -8,6 +8,8 @@ from __future__ import annotations
 from supervisor.engine.model import progress
 from supervisor.engine.operator import Operator
 from supervisor.engine.pod_engine import PodEngine
+from supervisor.unit.states import RunState
+from supervisor.wire import Step
 
 
 async def watch_for_death(engine: PodEngine, operator: Operator) -> None:
@@ -19,4 +21,13 @@ async def watch_for_death(engine: PodEngine, operator: Operator) -> None:
         if why is not None and invocation != told:
             told = invocation
             operator.feed(progress.EngineDied(why))
+        await changed.wait()
+
+
+async def watch_standalone(engine: PodEngine, operator: Operator) -> None:
+    """The handshake of an engine that its unit's policy started; a gang's is awaited by the operator."""
+    while True:
+        changed = engine.service.changed.next()
+        if operator.state.step is Step.LOADING and engine.service.state.state is RunState.ACTIVE:
+            operator.feed(progress.Loaded(operator.state.serial))
         await changed.wait()

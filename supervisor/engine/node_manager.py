@@ -104,7 +104,7 @@ class NodeManager:
             prepared=self.prepared,
             step=operation.step,
             run_id=operation.run_id,
-            progress_age_sec=self._engine.service.progress_age(now),
+            progress_age_sec=self._engine.service.progress_age_sec(now),
             config_digest=identity.config_digest,
             leaving=operation.leaving is not None,
         )
@@ -117,7 +117,7 @@ class NodeManager:
             state=self._sub_state(),
             pid=state.pid,
             uptime_sec=round(now - state.spawned_at, 3) if state.pid is not None and state.spawned_at else None,
-            progress_age_sec=self._engine.service.progress_age(now),
+            progress_age_sec=self._engine.service.progress_age_sec(now),
         )
 
     def _sub_state(self) -> str:

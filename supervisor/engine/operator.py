@@ -60,8 +60,8 @@ class Effects(Protocol):
     def announce_relaunch(self, number: int, placement: StartCmdMsg, reason: str) -> None:
         """Print the banner."""
 
-    async def spawn_engine(self, placement: StartCmdMsg) -> None:
-        """Returns when exec has succeeded. Raises EffectFailed."""
+    async def spawn_engine(self) -> None:
+        """With the operation's placement. Returns when exec has succeeded. Raises EffectFailed."""
 
     async def await_handshake(self) -> None:
         """Returns when the engine is ready. Raises EffectFailed when it ends or its start is given up."""
@@ -90,7 +90,11 @@ class Operator:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
-            await self._end_freezes()
+            try:
+                await self._end_freezes()
+            finally:
+                # From here on no effect can begin; a command in the same instant is refused, not lost.
+                self.feed(progress.Leaving("this supervisor is ending"))
 
     async def command(self, command: Command) -> CommandAnswer:
         """A command of the node-manager API. Raises CommandRefused.
@@ -171,7 +175,7 @@ class Operator:
 
     async def _effect(self, serial: int, work: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
         """The scope of a freeze: left in any way, the model is told that its work is over."""
-        reason = "broken off: this supervisor is ending, or a newer operation began"
+        reason = "broken off: this supervisor is ending"
         try:
             with scope:
                 await work()
@@ -189,7 +193,7 @@ class Operator:
     async def _start(self, action: StartEngines) -> None:
         if action.relaunch is not None:
             self._effects.announce_relaunch(action.relaunch, action.placement, action.reason)
-        await self._effects.spawn_engine(action.placement)
+        await self._effects.spawn_engine()
         self.feed(progress.Spawned(action.serial))
         await self._effects.await_handshake()
         self.feed(progress.Loaded(action.serial))

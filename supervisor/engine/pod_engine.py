@@ -6,13 +6,14 @@ operation's state makes of what is seen here stands in `model/status.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from supervisor import wire
 from supervisor.engine.launchers import LaunchPlan, plan_launch, rank_of
 from supervisor.engine.model import placement as placements
+from supervisor.engine.model import progress
 from supervisor.engine.model.banner import banner
 from supervisor.engine.model.operation import Operation
 from supervisor.engine.model.reports import DeathReport, Observation
@@ -24,7 +25,6 @@ from supervisor.process.gate import GateSpec, Port, run_gate
 from supervisor.process.output import ContainerStdout
 from supervisor.service.launch import Launch, LaunchError, unit_launch
 from supervisor.service.service import Service, StartFailed
-from supervisor.service.units import Units
 from supervisor.unit.expand import ExpansionError, expand_unit
 from supervisor.unit.model import Engine, Unit
 from supervisor.unit.state import UnitState
@@ -47,7 +47,7 @@ class Surroundings:
     """The supervisor's own."""
     grace_period_sec: float
     service: Service
-    units: Units
+    dependencies_active: Callable[[], Awaitable[None]]
     children: Children
     stdout: ContainerStdout
 
@@ -55,10 +55,16 @@ class Surroundings:
 class PodEngine:
     """One per supervisor that has an engine unit."""
 
-    def __init__(self, surroundings: Surroundings, operation: Callable[[], Operation]) -> None:
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        operation: Callable[[], Operation],
+        feed: Callable[[progress.Event], None],
+    ) -> None:
         self.service = surroundings.service
         self._with = surroundings
         self._operation = operation
+        self._feed = feed
 
     @property
     def unit(self) -> Unit:
@@ -83,33 +89,23 @@ class PodEngine:
 
     async def clean(self, placement: StartCmdMsg) -> None:
         await self.dependencies_active()
-        plan = self._plan(placement)
-        report = await run_gate(
-            self._with.children,
-            GateSpec(
-                invocation_ids=self.service.invocation_ids,
-                ports=tuple(Port("", number, f"{self.unit.name} port") for number in plan.ports),
-                shared_memory_patterns=plan.shared_memory_patterns,
-                lock_patterns=plan.lock_patterns,
-            ),
-        )
-        if not report.passed:
-            raise EffectFailed(f"the hygiene gate did not pass: {report.reason}")
+        try:
+            await self._pass_gate(self._plan(placement))
+        except LaunchError as error:
+            raise EffectFailed(str(error)) from error
 
     async def dependencies_active(self) -> None:
         """Until everything that the engine comes After is active; for ever, if that never happens."""
-        await self._with.units.dependencies_active(self.unit.name)
+        await self._with.dependencies_active()
 
     def announce_relaunch(self, number: int, placement: StartCmdMsg, reason: str) -> None:
         when = wire.timestamp(datetime.now(UTC))
         text = banner(number, when, epoch=placement.epoch or 0, instance_id=placement.instance_id, reason=reason)
         self._with.stdout.write(text.encode())
 
-    async def spawn_engine(self, placement: StartCmdMsg) -> None:
-        plan = self._plan(placement)
-        await wait_for_peers(plan.start_after, within_sec=self.unit.service.start.timeout_sec)
+    async def spawn_engine(self) -> None:
         try:
-            await self.service.start(asked_by=ASKED_BY, launch=lambda: self._launch(placement, plan))
+            await self.service.start(asked_by=ASKED_BY)
         except StartFailed as failure:
             raise EffectFailed(f"the engine cannot be started: {failure}") from failure
 
@@ -175,6 +171,55 @@ class PodEngine:
 
     # --- launch --------------------------------------------------------------------------------------------------
 
+    def launch(self) -> Launch:
+        """What the service executes: the operation's placement through the unit's launcher. Raises LaunchError."""
+        placement = self._placed()
+        plan = self._plan(placement)
+        launch = unit_launch(self.unit, self._with.environment, self._variables(placement))
+        return replace(
+            launch,
+            argv=plan.argv,
+            probes=plan.probes,
+            environment={**launch.environment, **plan.environment},
+            critical_processes=plan.critical_processes,
+        )
+
+    async def before_spawn(self) -> None:
+        """Peers that must listen first; part of the start, within its deadline. Raises LaunchError."""
+        await wait_for_peers(self._plan(self._placed()).start_after)
+
+    async def before_standalone_spawn(self) -> None:
+        """Without a controller the unit's own policy starts the engine: each start is an operation of its own."""
+        here, operation = self._with, self._operation()
+        epoch = operation.epoch + 1
+        placement = placements.standalone(
+            self.engine, job_name=here.job_name, role=here.role, pod_ip=here.pod_ip, epoch=epoch
+        )
+        await self._pass_gate(self._plan(placement))
+        if operation.ever_started:
+            self.announce_relaunch(operation.relaunch_count + 1, placement, "restart policy")
+        self._feed(progress.StartedLocally(placement, epoch))
+        await self.before_spawn()
+
+    async def _pass_gate(self, plan: LaunchPlan) -> None:
+        report = await run_gate(
+            self._with.children,
+            GateSpec(
+                invocation_ids=self.service.invocation_ids,
+                ports=tuple(Port("", number, f"{self.unit.name} port") for number in plan.ports),
+                shared_memory_patterns=plan.shared_memory_patterns,
+                lock_patterns=plan.lock_patterns,
+            ),
+        )
+        if not report.passed:
+            raise LaunchError(f"the hygiene gate did not pass: {report.reason}")
+
+    def _placed(self) -> StartCmdMsg:
+        placement = self._operation().placement
+        if placement is None:
+            raise LaunchError("no placement yet: the controller has not started this instance")
+        return placement
+
     def _relaunch_grace(self) -> float:
         """Followers of a broken gang hang in collectives: only SIGKILL ends them, so nothing is waited for."""
         placement = self._operation().placement
@@ -188,14 +233,8 @@ class PodEngine:
         try:
             expanded = expand_unit(self.unit, {**self._with.environment, **self._variables(placement)})
         except ExpansionError as error:
-            raise EffectFailed(f"cannot launch {self.unit.name}: {error}") from error
+            raise LaunchError(str(error)) from error
         return plan_launch(expanded, rank_of(placement, pod_ip=self._with.pod_ip))
-
-    def _launch(self, placement: StartCmdMsg, plan: LaunchPlan) -> Launch:
-        launch = unit_launch(self.unit, self._with.environment, self._variables(placement))
-        return replace(
-            launch, argv=plan.argv, probes=plan.probes, environment={**launch.environment, **plan.environment}
-        )
 
 
 def _died(state: UnitState) -> bool:
@@ -222,6 +261,3 @@ def _exit_info(state: UnitState) -> ExitInfo | None:
         return None
     ending = state.last_ending
     return ExitInfo(code=ending.code, signal=ending.signal, cause=ending.cause)
-
-
-__all__ = ["LaunchError", "PodEngine"]

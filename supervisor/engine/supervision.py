@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import trio
 
 from supervisor.engine.arbiter import ArbiterTask
-from supervisor.engine.death_watch import watch_for_death
+from supervisor.engine.death_watch import watch_for_death, watch_standalone
 from supervisor.engine.model.arbiter import ArbiterSettings
 from supervisor.engine.model.operation import Operation, OperationSettings
 from supervisor.engine.node_manager import NodeManager
@@ -45,7 +45,7 @@ class EngineSupervision:
         operation = Operation(surroundings.boot_id, booted_at=now, since=now, epoch=known.epoch, term=known.term)
         self.coordinated = settings.coordinated
         self.registration = registration
-        self.engine = PodEngine(surroundings, lambda: self.operator.state)
+        self.engine = PodEngine(surroundings, lambda: self.operator.state, lambda event: self.operator.feed(event))
         self.operator = Operator(operation, settings.operation, self.engine, end_supervisor)
         self.node_manager = NodeManager(
             self.operator, self.engine, registration.identity, coordinated=settings.coordinated
@@ -63,6 +63,8 @@ class EngineSupervision:
             nursery.start_soon(self._relay, self.engine.service.changed)
             nursery.start_soon(self.arbiter.run)
             nursery.start_soon(self._watch_dependencies)
+            if not self.coordinated:
+                nursery.start_soon(watch_standalone, self.engine, self.operator)
             task_status.started()
 
     async def _relay(self, source: Changes) -> None:

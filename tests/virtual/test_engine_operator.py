@@ -1,0 +1,253 @@
+"""The operator of a supervisor's engine, cancelled at every checkpoint (seed S33), with effects that take time.
+
+Two kinds of cancel are real: the request that asked goes away, and the supervisor itself ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+
+from supervisor.engine.model.freeze import FreezeLimits
+from supervisor.engine.model.operation import Operation, OperationSettings
+from supervisor.engine.operator import CommandRefused, EffectFailed, Operator
+from supervisor.wire import (
+    Action,
+    CommandAnswer,
+    Endpoint,
+    EndpointStatus,
+    EngineRestartMsg,
+    ErrorCode,
+    StartCmdMsg,
+    Step,
+)
+from tests.support.cancel_sweep import Cause, sweep
+
+pytestmark = pytest.mark.seed("S33")
+
+FREEZE = FreezeLimits(duration_sec=720, silence_sec=60)
+
+
+def placement(epoch: int) -> StartCmdMsg:
+    endpoint = Endpoint(id=0, ip="10.0.0.1", business_port="10000", mgmt_port="10000", status=EndpointStatus.INITIAL)
+    return StartCmdMsg(
+        job_name="job", role="union", instance_id=7, endpoints=(endpoint,), master_dp_ip="10.0.0.1", epoch=epoch
+    )
+
+
+@dataclass
+class SlowEffects:
+    """An engine that takes its time; records what was begun and what came to its end."""
+
+    log: list[str] = field(default_factory=list)
+    processes: set[int] = field(default_factory=set)
+    """Epochs of which processes live."""
+    operator: Operator | None = None
+    stop_fails: str | None = None
+    load_fails: str | None = None
+
+    def misfit(self, given: StartCmdMsg) -> str | None:
+        return None if given.job_name == "job" else "another job"
+
+    async def stop_engine(self, reason: str) -> None:
+        self.log.append("stop")
+        await trio.sleep(0.5)
+        if self.stop_fails is not None:
+            raise EffectFailed(self.stop_fails)
+        self.processes.clear()
+        self.log.append("stopped")
+
+    async def clean(self, given: StartCmdMsg) -> None:
+        await trio.sleep(0.2)
+        self.log.append("clean")
+
+    def announce_relaunch(self, number: int, given: StartCmdMsg, reason: str) -> None:
+        self.log.append(f"banner {number}")
+
+    async def spawn_engine(self) -> None:
+        await trio.sleep(0.1)
+        assert self.operator is not None
+        assert not self.processes, "two epochs of one engine live (I1)"
+        self.processes.add(self.operator.state.epoch)
+        self.log.append("spawned")
+
+    async def await_handshake(self) -> None:
+        await trio.sleep(5)
+        if self.load_fails is not None:
+            raise EffectFailed(self.load_fails)
+        self.log.append("ready")
+
+
+@dataclass
+class World:
+    operator: Operator
+    effects: SlowEffects
+    nursery: trio.Nursery
+
+    async def command(self, action: Action, *, run: str = "run-1", epoch: int = 1) -> CommandAnswer:
+        given = placement(epoch) if action is not Action.ABORT else None
+        return await self.operator.command(
+            EngineRestartMsg(action=action, epoch=epoch, term=1, run_id=run, boot_id="boot", start=given)
+        )
+
+    async def reached(self, *steps: Step) -> Operation:
+        with trio.fail_after(3600):
+            return await self.operator.changed.wait_until(
+                lambda: self.operator.state, lambda state: state.step in steps
+            )
+
+
+def make() -> tuple[Operator, SlowEffects]:
+    effects = SlowEffects()
+    operation = Operation("boot", booted_at=trio.current_time())
+    operator = Operator(operation, OperationSettings(enabled=True, freeze=FREEZE), effects, lambda reason: None)
+    effects.operator = operator
+    return operator, effects
+
+
+@asynccontextmanager
+async def world() -> AsyncIterator[World]:
+    operator, effects = make()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(operator.run)
+        yield World(operator, effects, nursery)
+        nursery.cancel_scope.cancel()
+
+
+Asked = Callable[[World], Awaitable[object]]
+
+
+async def prepare(here: World) -> None:
+    await here.command(Action.PREPARE)
+
+
+async def prepare_and_start(here: World) -> None:
+    await here.command(Action.PREPARE)
+    await here.command(Action.START)
+
+
+async def prepare_and_abort(here: World) -> None:
+    await here.command(Action.PREPARE)
+    await here.command(Action.ABORT)
+
+
+@pytest.mark.parametrize("cause", ["cancel", "deadline"])
+def test_a_client_that_goes_away_takes_nothing_with_it(cause: Cause) -> None:
+    """The same message sent again joins, and the operation comes to its end as if nothing had happened."""
+
+    async def repeated(here: World, cancelled: bool) -> None:
+        await prepare_and_start(here)
+        state = await here.reached(Step.DONE)
+        assert here.effects.log.count("stopped") == 1
+        assert here.effects.log.count("spawned") == 1
+        assert here.effects.processes == {1}
+        assert state.freeze is None
+        assert state.relaunch_count == 0
+
+    assert sweep(world, prepare_and_start, repeated, cause=cause) >= 3
+
+
+def test_an_abort_whose_sender_goes_away_was_taken_or_was_not() -> None:
+    async def named(here: World, cancelled: bool) -> None:
+        state = await here.reached(Step.PREPARED, Step.ABORTED)
+        if state.step is Step.ABORTED:
+            assert state.freeze is None
+            with pytest.raises(CommandRefused) as refused:
+                await here.command(Action.START)
+            assert refused.value.code is ErrorCode.ABORTED
+        assert here.effects.processes == set()
+
+    assert sweep(world, prepare_and_abort, named) >= 2
+
+
+@dataclass
+class Life:
+    operator: Operator
+    effects: SlowEffects
+
+
+@asynccontextmanager
+async def outside() -> AsyncIterator[Life]:
+    yield Life(*make())
+
+
+async def whole_life(life: Life) -> None:
+    """The operator's own run is what is cancelled: the supervisor ends in the middle of a relaunch."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(life.operator.run)
+        try:
+            await two_starts(World(life.operator, life.effects, nursery))
+        except CommandRefused as refused:
+            assert refused.code in (ErrorCode.LEAVING, ErrorCode.FAILED)
+        nursery.cancel_scope.cancel()
+
+
+async def two_starts(here: World) -> None:
+    await prepare_and_start(here)
+    await here.reached(Step.DONE)
+    await here.command(Action.PREPARE, run="run-2", epoch=2)
+    await here.command(Action.START, run="run-2", epoch=2)
+    await here.reached(Step.DONE)
+
+
+AT_REST = (Step.IDLE, Step.PREPARED, Step.DONE, Step.FAILED, Step.ABORTED)
+
+
+@pytest.mark.parametrize("cause", ["cancel", "deadline"])
+def test_a_supervisor_that_ends_in_a_relaunch_leaves_a_named_state_and_no_freeze_without_its_scope(
+    cause: Cause,
+) -> None:
+    async def named(life: Life, cancelled: bool) -> None:
+        state = life.operator.state
+        assert state.step in AT_REST, state.step
+        # Between prepare and start no effect runs, and the freeze's own deadlines rule.
+        assert state.freeze is None or state.step is Step.PREPARED
+        assert len(life.effects.processes) <= 1
+        if not cancelled:
+            assert life.effects.log.count("banner 1") == 1
+            assert state.epoch == 2
+
+    assert sweep(outside, whole_life, named, cause=cause) > 20
+
+
+async def test_a_freeze_ends_by_itself_when_nobody_starts(autojump_clock: trio.testing.MockClock) -> None:
+    async with world() as here:
+        await here.command(Action.PREPARE)
+        began = trio.current_time()
+        assert here.operator.state.frozen(began)
+        with trio.fail_after(FREEZE.duration_sec + 1):
+            await here.operator.changed.wait_until(lambda: here.operator.state, lambda state: state.freeze is None)
+        assert trio.current_time() - began <= FREEZE.silence_sec + 1
+
+
+async def test_a_stop_that_leaves_survivors_fails_and_unfreezes(autojump_clock: trio.testing.MockClock) -> None:
+    async with world() as here:
+        here.effects.stop_fails = "pid 12 (vllm: in the kernel)"
+        with pytest.raises(CommandRefused, match="pid 12") as refused:
+            await here.command(Action.PREPARE)
+        assert refused.value.code is ErrorCode.FAILED
+        assert here.operator.state.freeze is None
+
+
+async def test_an_engine_that_dies_loading_fails_the_operation(autojump_clock: trio.testing.MockClock) -> None:
+    async with world() as here:
+        here.effects.load_fails = "exit status 1"
+        await prepare_and_start(here)
+        state = await here.reached(Step.FAILED)
+        assert state.error == "exit status 1"
+        assert state.freeze is None
+
+
+async def test_a_newer_epoch_overtakes_a_loading_engine(autojump_clock: trio.testing.MockClock) -> None:
+    async with world() as here:
+        await prepare_and_start(here)
+        assert here.operator.state.step is Step.LOADING
+        await here.command(Action.PREPARE, run="run-2", epoch=2)
+        await here.command(Action.START, run="run-2", epoch=2)
+        await here.reached(Step.DONE)
+        assert here.effects.processes == {2}
+        assert here.effects.log.count("ready") == 1
