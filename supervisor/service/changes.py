@@ -1,4 +1,4 @@
-""""The state changed", level-triggered: the state lives in a plain object, this tells when to look again.
+""" "The state changed", level-triggered: the state lives in a plain object, this tells when to look again.
 
 A reader takes the event *before* it reads the state, so that a change in between is not missed::
 

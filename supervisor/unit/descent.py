@@ -161,7 +161,7 @@ def _conclude(at: Moment, descent: Descent) -> Outcome:
             history = restart.forgiven(at.state.history)
             return begin_invocation(at, history, f"asked by {descent.asked_by}: {descent.reason}", restarts=1)
         case Then.COMPLETE if at.rules.remain_after_exit:
-            state = replace(at.state, ready=True, ready_once=True, healthy_since=at.now)
+            state = replace(at.state, descent=None, ready=True, ready_once=True, healthy_since=at.now)
             return to(state, SubState.EXITED, at.now, "done"), ()
         case Then.COMPLETE:
             return replace(rest(at, SubState.DEAD, "done"), completed=True), ()

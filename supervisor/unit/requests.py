@@ -22,11 +22,11 @@ def begin_before_its_time(at: Moment, event: Start | Restart) -> Outcome:
 
 
 def clear_survivors_first(at: Moment, event: Start | Restart) -> Outcome:
-    return descend(at, SubState.CLEANING, _asked(at, Then.START, event.asked_by, "survivors first", grace_sec=0.0))
+    return _face_survivors(at, _asked(at, Then.START, event.asked_by, "survivors first", grace_sec=0.0))
 
 
 def try_survivors_again(at: Moment, event: Stop) -> Outcome:
-    return descend(at, SubState.CLEANING, _asked(at, Then.REST, event.asked_by, event.reason, grace_sec=0.0))
+    return _face_survivors(at, _asked(at, Then.REST, event.asked_by, event.reason, grace_sec=0.0))
 
 
 def call_off(at: Moment, event: Stop) -> Outcome:
@@ -73,6 +73,12 @@ def forgive(at: Moment, event: Event) -> Outcome:
 def reset(at: Moment, event: Event) -> Outcome:
     forgiven = replace(at.state, history=restart.forgiven(at.state.history))
     return to(forgiven, SubState.DEAD, at.now, "reset"), ()
+
+
+def _face_survivors(at: Moment, descent: Descent) -> Outcome:
+    """The invocation is not over after all: whoever stops it now waits until it is."""
+    reopened = replace(at, state=replace(at.state, ended=at.state.invocation - 1))
+    return descend(reopened, SubState.CLEANING, descent)
 
 
 def _stop_grace(at: Moment, event: Stop | Restart) -> float:

@@ -64,7 +64,7 @@ class UnitLife(RuleBasedStateMachine):
         for action in actions:
             self.carry_out(action)
         assert self.state.invocation >= before.invocation
-        assert self.state.ended >= before.ended
+        assert self.state.ended >= before.ended or before.sub_state is SubState.UNKILLABLE
         assert self.state.restarts >= before.restarts
 
     def carry_out(self, action: ev.Action) -> None:

@@ -1,0 +1,227 @@
+"""One run of one unit: its main process, its output, and those who watch it.
+
+It tells the unit's machine what it sees and decides nothing. Its processes are ended by `stop`, which its service
+calls in any case; what merely watches ends with `stop_watching`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from supervisor.process.children import Child, ExitStatus
+from supervisor.process.line_format import Field
+from supervisor.process.output import Follower, Pipes
+from supervisor.process.tree import TreeReport, matching
+from supervisor.service import checks
+from supervisor.service.commands import run_command
+from supervisor.service.launch import Launch, spawn_of
+from supervisor.service.notify import NotifySocket
+from supervisor.service.oom import oom_kills
+from supervisor.service.probes import NOTIFICATION, Gates, ProbeRunner
+from supervisor.service.processes import Ladder, Processes
+from supervisor.service.progress import NewLines
+from supervisor.service.unit_output import DRAIN_SEC, UnitOutput
+from supervisor.unit.events import CriticalProcessDied, Event, Exited, Progressed
+from supervisor.unit.model import Check, ExecCheck, ExitType, HttpCheck, LogLineCheck, ServiceType, TcpCheck
+from supervisor.unit.probing import gates
+from supervisor.unit.start_clock import ProgressKind
+from supervisor.unit.state import Rules
+
+log = logging.getLogger(__name__)
+
+
+class Invocation:
+    """`spawn` it, then `run` it until `end`."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        launch: Launch,
+        processes: Processes,
+        output: UnitOutput,
+        tell: Callable[[Event], None],
+    ) -> None:
+        """Raise OSError when descriptors have run out."""
+        self.id = uuid.uuid4().hex
+        self.launch = launch
+        self.child: Child | None = None
+        self._rules = rules
+        self._processes = processes
+        self._output = output
+        self._tell = tell
+        self._notify = NotifySocket() if rules.type is ServiceType.NOTIFY else None
+        names = frozenset[str](gates(launch.probes)) | ({NOTIFICATION} if self._notify else frozenset())
+        self._gates = Gates(names, tell)
+        self._active = trio.Event()
+        self._watching = trio.CancelScope()
+        self._ended = trio.Event()
+        self._finished = trio.Event()
+        self._oom_kills = oom_kills()
+        self._pipes: Pipes | None = None
+
+    @property
+    def awaits_ready(self) -> bool:
+        return self._gates.closed
+
+    def became_active(self) -> None:
+        """From now on its critical processes are watched, and its progress no more."""
+        self._active.set()
+
+    async def spawn(self) -> None:
+        """Start the main process, if the unit has one. Raise SpawnError, and OSError when descriptors have run out.
+
+        Failed or cancelled, nothing was started and nothing is left open.
+        """
+        if self._rules.type is ServiceType.EXTERNAL:
+            return
+        pipes = self._output.open()
+        try:
+            own = self._own_environment()
+            spawn = spawn_of(self.launch, self.launch.argv, own, pipes.stdout, pipes.stderr)
+            self.child = await self._processes.spawn(spawn)
+        except BaseException:
+            pipes.close()
+            self._close_notifications()
+            raise
+        pipes.close_write_ends()
+        self._pipes = pipes
+
+    async def run(self) -> None:
+        """Pass on the output and watch, until `end`, and then until what was written has been read."""
+        lines = self._output.follow()
+        try:
+            async with trio.open_nursery() as nursery:
+                if self._pipes is not None:
+                    nursery.start_soon(self._output.pump, self._pipes, self._fields())
+                await self._watch(lines)
+                nursery.cancel_scope.deadline = trio.current_time() + DRAIN_SEC
+        finally:
+            self._close_notifications()
+            self._finished.set()
+
+    def stop_watching(self) -> None:
+        """No probe, no critical process counts any more; the exit does."""
+        self._watching.cancel(reason="the unit is being stopped")
+
+    async def stop(self, ladder: Ladder) -> TreeReport | None:
+        """End the whole tree; None if there is no process. Cancelled: calling it again carries on."""
+        if self.child is None:
+            return None
+        return await self._processes.stop(self.child, ladder)
+
+    async def end(self) -> None:
+        """The tree is gone: read what is left of the output, which takes a moment at most."""
+        self.stop_watching()
+        self._ended.set()
+        await self._finished.wait()
+
+    def was_oom_killed(self, signal_name: str | None) -> bool:
+        """Whether the kernel killed for memory since the spawn, and this exit looks like it."""
+        now = oom_kills()
+        return signal_name == "SIGKILL" and now is not None and now > (self._oom_kills or 0)
+
+    async def _watch(self, lines: Follower) -> None:
+        async with trio.open_nursery() as nursery:
+            if self.child is not None:
+                nursery.start_soon(self._await_exit, self.child)
+            nursery.start_soon(self._observe, lines)
+            await self._ended.wait()
+            nursery.cancel_scope.cancel(reason="the invocation is over")
+
+    async def _await_exit(self, child: Child) -> None:
+        await child.exited.wait()
+        if self._rules.exit_type is ExitType.CGROUP:
+            await self._processes.tree_gone(child, self.id)
+        assert child.status is not None  # set before `exited` is
+        self._tell(exit_of(child.status))
+
+    async def _observe(self, lines: Follower) -> None:
+        with self._watching:
+            async with trio.open_nursery() as nursery:
+                runner = ProbeRunner(self.launch.probes, partial(self._ask, lines), self._gates, self._tell)
+                nursery.start_soon(runner.run)
+                if self._notify is not None:
+                    nursery.start_soon(self._notify.receive, partial(self._gates.open, NOTIFICATION), self._tell)
+                if self.child is not None:
+                    nursery.start_soon(self._watch_start, self.child)
+                    nursery.start_soon(self._watch_critical, self.child)
+
+    async def _watch_start(self, child: Child) -> None:
+        """Progress, while there is a stall to be judged."""
+        if self._rules.start.stall_sec is None:
+            return
+
+        def tell(kind: ProgressKind) -> None:
+            self._tell(Progressed(kind))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._processes.watch_usage, child, tell)
+            nursery.start_soon(self._watch_lines, self._output.follow(), tell)
+            await self._active.wait()
+            nursery.cancel_scope.cancel(reason="the unit is active")
+
+    async def _watch_lines(self, lines: Follower, tell: Callable[[ProgressKind], None]) -> None:
+        seen = NewLines()
+        async for line in lines:
+            if seen.is_new(str(line)):
+                tell(ProgressKind.WORK)
+
+    async def _watch_critical(self, child: Child) -> None:
+        await self._active.wait()
+        below = await self._processes.note_descendants(child)
+        critical = matching(below, self.launch.critical_processes)
+        if not critical:
+            return
+        try:
+            dead = await self._processes.any_death(critical)
+        except OSError as error:
+            log.warning("cannot watch the critical processes of %s: %s; probes alone will tell", child.pid, error)
+            return
+        if not child.exited.is_set():  # else the main process's exit tells more
+            self._tell(CriticalProcessDied(f"critical process {dead.command or dead.name} (pid {dead.pid}) is gone"))
+
+    async def _ask(self, lines: Follower, check: Check) -> str | None:
+        match check:
+            case HttpCheck():
+                return await checks.check_http(check)
+            case TcpCheck():
+                return await checks.check_tcp(check)
+            case ExecCheck(command):
+                return await run_command(self._processes, self.launch, command, stdout=None, stderr=None)
+            case LogLineCheck(pattern):
+                return await _line_that_matches(lines, re.compile(pattern))
+
+    def _close_notifications(self) -> None:
+        if self._notify is not None:
+            self._notify.close()
+
+    def _own_environment(self) -> dict[str, str]:
+        own = {"INVOCATION_ID": self.id}
+        if self._notify is not None:
+            own["NOTIFY_SOCKET"] = self._notify.address
+        if self._rules.watchdog_sec is not None:
+            own["WATCHDOG_USEC"] = str(round(self._rules.watchdog_sec * 1_000_000))
+        return own
+
+    def _fields(self) -> dict[str, Field]:
+        """What stands in every line of `prefix` and `json` output."""
+        rank = self.launch.environment.get("NODE_RANK")
+        fields: dict[str, Field] = {} if self.launch.epoch is None else {"epoch": self.launch.epoch}
+        return fields | ({"rank": rank} if rank else {})
+
+
+def exit_of(status: ExitStatus) -> Exited:
+    return Exited(status.code, status.signal, status.core_dumped)
+
+
+async def _line_that_matches(lines: Follower, pattern: re.Pattern[str]) -> str | None:
+    async for line in lines:
+        if pattern.search(str(line)):
+            return None
+    return f"no line matched {pattern.pattern!r}"

@@ -1,0 +1,95 @@
+"""What exactly one start of a unit executes: everything expanded, nothing of an invocation in it yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from supervisor.process.children import Spawn
+from supervisor.service.environment import EnvironmentFileError, environment_of, read_environment_files
+from supervisor.unit.events import Commands
+from supervisor.unit.expand import ExpansionError, expand, expand_unit
+from supervisor.unit.model import Command, Execution, Probes, Service, Unit
+
+
+class LaunchError(Exception):
+    """The unit cannot even be told what to execute; the unit fails with this message and its policy decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    argv: tuple[str, ...]
+    """Empty for a unit of type external."""
+    environment: Mapping[str, str]
+    probes: Probes = field(default_factory=Probes)
+    """Those that are to be asked in this placement: a rank that serves no HTTP comes without."""
+    commands: Mapping[Commands, tuple[Command, ...]] = field(default_factory=dict)
+    execution: Execution = field(default_factory=Execution)
+    critical_processes: tuple[str, ...] = ()
+    """fnmatch(3) patterns of descendants without which the unit is dead."""
+    epoch: int | None = None
+
+
+LaunchFactory = Callable[[], Launch]
+"""Called anew for every spawn, so that placement, environment files and variables are those of the moment.
+
+Raises LaunchError.
+"""
+
+
+def unit_launch(unit: Unit, base_environment: Mapping[str, str], variables: Mapping[str, str]) -> Launch:
+    """The launch of a unit whose file says it all (every unit but an engine with a launcher of its own).
+
+    `variables` is the placement: it can be used in the file, and is in the environment of the unit's processes.
+    Raise LaunchError.
+    """
+    known = {**base_environment, **variables}
+    try:
+        files = tuple(expand(path, known) for path in unit.service.execution.environment_files)
+        from_files = read_environment_files(files)
+        expanded = expand_unit(unit, known, from_files)
+    except (ExpansionError, EnvironmentFileError) as error:
+        raise LaunchError(str(error)) from error
+    service, execution = expanded.service, expanded.service.execution
+    epoch = variables.get("EPOCH")
+    return Launch(
+        argv=() if service.exec_start is None else service.exec_start.argv,
+        environment=environment_of(unit, execution, base_environment, variables, from_files),
+        probes=expanded.probes,
+        commands=declared_commands(service),
+        execution=execution,
+        critical_processes=() if expanded.engine is None else expanded.engine.critical_processes,
+        epoch=int(epoch) if epoch else None,
+    )
+
+
+def declared_commands(service: Service) -> dict[Commands, tuple[Command, ...]]:
+    return {
+        Commands.START_PRE: service.exec_start_pre,
+        Commands.START_POST: service.exec_start_post,
+        Commands.STOP: service.exec_stop,
+        Commands.STOP_POST: service.exec_stop_post,
+    }
+
+
+def spawn_of(
+    launch: Launch, argv: tuple[str, ...], own_environment: Mapping[str, str], stdout: int | None, stderr: int | None
+) -> Spawn:
+    """One process of this launch; `own_environment` is the invocation's."""
+    execution = launch.execution
+    return Spawn(
+        argv=argv,
+        environment={**launch.environment, **own_environment},
+        working_directory=execution.working_directory,
+        user=execution.user,
+        group=execution.group,
+        supplementary_groups=execution.supplementary_groups,
+        umask=execution.umask,
+        stdout=stdout,
+        stderr=stderr,
+        limits=execution.limits,
+        nice=execution.nice,
+        oom_score_adj=execution.oom_score_adjust,
+        cpu_affinity=execution.cpu_affinity,
+        io_scheduling_class=execution.io_scheduling_class,
+    )

@@ -1,0 +1,184 @@
+"""Carry out what a unit's machine orders: wait, run commands, spawn, stop the tree. One operation at a time.
+
+Ordering the next one ends the last: it is cancelled, and its undoing is awaited, before the next begins. So a stop
+ladder never misses a process whose fork was in flight when it was ordered. What came of an operation is told to the
+machine; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import trio
+
+from supervisor.process.children import SpawnError
+from supervisor.process.spawn import NOT_EXECUTABLE
+from supervisor.service.commands import run_command
+from supervisor.service.invocation import Invocation, exit_of
+from supervisor.service.launch import Launch, LaunchError, LaunchFactory
+from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StopReport
+from supervisor.service.processes import Ladder, Processes
+from supervisor.service.unit_output import UnitOutput, lent
+from supervisor.unit import events as ev
+from supervisor.unit.descent import KILL_DEADLINE_SEC
+from supervisor.unit.state import Rules
+
+Tell = Callable[[ev.Event], None]
+
+
+async def nothing_to_wait_for() -> None:
+    """The dependencies, or the preparation, of a unit that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a service is given by those around it."""
+
+    dependencies: Callable[[], Awaitable[None]] = nothing_to_wait_for
+    """Awaited before every start, without limit. Raises DependencyUnmet or ConditionUnmet."""
+    before_spawn: Callable[[], Awaitable[None]] = nothing_to_wait_for
+    """Awaited before every fork, within the start's deadline: a hygiene gate, peers that must listen first.
+
+    Raises LaunchError.
+    """
+    claims_unowned: Callable[[], bool] = lambda: False
+    """Whether an orphan without a mark can only be this unit's."""
+
+
+@dataclass(eq=False, slots=True)
+class _Operation:
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    ended: trio.Event = field(default_factory=trio.Event)
+
+
+class Operations:
+    """Belongs to one service, whose nursery it runs in."""
+
+    def __init__(
+        self, rules: Rules, processes: Processes, output: UnitOutput, launch: LaunchFactory, around: Surroundings
+    ) -> None:
+        self.factory = launch
+        self.launch: Launch | None = None
+        """Of the present invocation, from its first command on."""
+        self.invocation: Invocation | None = None
+        self.stop_report = StopReport()
+        """Of the last stop."""
+        self._rules = rules
+        self._processes = processes
+        self._output = output
+        self._around = around
+        self._last: _Operation | None = None
+
+    def begin(self, nursery: trio.Nursery, order: ev.Action, tell: Tell) -> None:
+        """Carry the order out in the background; `tell` hears what came of it."""
+        match order:
+            case ev.AwaitDependencies():
+                self.launch = self.invocation = None
+                work = partial(self._await_dependencies, tell)
+            case ev.RunCommands(which):
+                work = partial(self._run_commands, which, tell)
+            case ev.Spawn():
+                work = partial(self._spawn, nursery, tell)
+            case ev.StopTree():
+                work = partial(self._stop_tree, order, tell)
+            case _:
+                return
+        previous, self._last = self._last, _Operation()
+        nursery.start_soon(self._operate, previous, self._last, work)
+
+    def cancel(self, reason: str) -> None:
+        """Nothing is to be done any more."""
+        if self._last is not None:
+            self._last.scope.cancel(reason=reason)
+
+    async def kill_what_is_left(self) -> None:
+        """Whatever state we are in; takes as long as the ladder's deadlines."""
+        if self.invocation is not None:
+            await self.invocation.stop(self._ladder(self.invocation, ev.StopTree("SIGKILL", 0.0, "last resort")))
+
+    async def _operate(
+        self, previous: _Operation | None, operation: _Operation, work: Callable[[], Awaitable[None]]
+    ) -> None:
+        try:
+            if previous is not None:
+                previous.scope.cancel(reason="overtaken by the next operation")
+                await previous.ended.wait()
+            with operation.scope:
+                await work()
+        finally:
+            operation.ended.set()
+
+    async def _await_dependencies(self, tell: Tell) -> None:
+        try:
+            await self._around.dependencies()
+        except DependencyUnmet as unmet:
+            tell(ev.DependencyFailed(str(unmet)))
+        except ConditionUnmet as unmet:
+            tell(ev.ConditionUnmet(str(unmet)))
+        else:
+            tell(ev.DependenciesMet())
+
+    async def _run_commands(self, which: ev.Commands, tell: Tell) -> None:
+        try:
+            failure = await self._run_each(which, self._prepared_launch())
+        except (LaunchError, OSError) as error:
+            failure = str(error)
+        tell(ev.CommandsDone(None if failure is None else f"{which}: {failure}"))
+
+    async def _run_each(self, which: ev.Commands, launch: Launch) -> str | None:
+        for command in launch.commands.get(which, ()):
+            async with lent(self._output, {}) as pipes:
+                failure = await run_command(self._processes, launch, command, stdout=pipes.stdout, stderr=pipes.stderr)
+            if failure is not None and not command.ignore_failure:
+                return failure
+        return None
+
+    async def _spawn(self, nursery: trio.Nursery, tell: Tell) -> None:
+        try:
+            await self._around.before_spawn()
+            invocation = Invocation(self._rules, self._prepared_launch(), self._processes, self._output, tell)
+            await invocation.spawn()
+        except LaunchError as error:
+            tell(ev.SpawnFailed(str(error), NOT_EXECUTABLE))
+        except SpawnError as error:
+            tell(ev.SpawnFailed(error.reason, error.exit_status))
+        except OSError as error:
+            tell(ev.SpawnFailed(f"cannot prepare the process: {error}", NOT_EXECUTABLE))
+        else:
+            # No checkpoint from the fork to here: whoever stops the unit now finds the child.
+            self.invocation = invocation
+            nursery.start_soon(invocation.run)
+            pid = None if invocation.child is None else invocation.child.pid
+            tell(ev.Spawned(pid, invocation.awaits_ready))
+
+    def _prepared_launch(self) -> Launch:
+        """Asked for once in an invocation, so that its commands see what its main process sees."""
+        if self.launch is None:
+            self.launch = self.factory()
+        return self.launch
+
+    async def _stop_tree(self, order: ev.StopTree, tell: Tell) -> None:
+        invocation = self.invocation
+        if invocation is None:
+            tell(ev.TreeGone())
+            return
+        self.stop_report = StopReport.of(await invocation.stop(self._ladder(invocation, order)))
+        await invocation.end()
+        child = invocation.child
+        exited = None if child is None or child.status is None else exit_of(child.status)
+        tell(ev.TreeGone(exited, self.stop_report.survivors))
+
+    def _ladder(self, invocation: Invocation, order: ev.StopTree) -> Ladder:
+        stop = self._rules.stop
+        return Ladder(
+            invocation_id=invocation.id,
+            grace_sec=order.grace_sec,
+            kill_deadline_sec=KILL_DEADLINE_SEC,
+            mode=stop.kill_mode,
+            signal=order.signal,
+            final_signal=stop.final_kill_signal,
+            send_sigkill=stop.send_sigkill,
+            claim_unowned=self._around.claims_unowned(),
+        )

@@ -1,0 +1,97 @@
+"""What a service needs of the operating system, in one place: so that hours of a unit's life fit into a test.
+
+`LinuxProcesses` is the real thing; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from supervisor.process import tree
+from supervisor.process.children import Child, Children, Spawn
+from supervisor.process.members import Members
+from supervisor.process.procfs import ProcessInfo
+from supervisor.process.tree import TreeReport
+from supervisor.service.progress import watch_usage
+from supervisor.unit.model import KillMode
+from supervisor.unit.start_clock import ProgressKind
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """How a tree is to be stopped."""
+
+    invocation_id: str
+    grace_sec: float
+    kill_deadline_sec: float
+    mode: KillMode = KillMode.CONTROL_GROUP
+    signal: str = "SIGTERM"
+    final_signal: str = "SIGKILL"
+    send_sigkill: bool = True
+    claim_unowned: bool = False
+    """No other unit can have left an orphan with a cleared environment."""
+
+
+class Processes(Protocol):
+    async def spawn(self, spawn: Spawn) -> Child:
+        """Raise SpawnError. Cancelled before the fork or not at all."""
+
+    def signal(self, child: Child, signum: int) -> bool:
+        """False: it is dead."""
+
+    async def stop(self, child: Child, ladder: Ladder) -> TreeReport:
+        """Until the whole tree is gone, or the ladder's time is up. Cancelled: calling it again carries on."""
+
+    async def tree_gone(self, child: Child, invocation_id: str) -> None:
+        """Until no process of the tree is left by itself."""
+
+    async def note_descendants(self, child: Child) -> tuple[ProcessInfo, ...]:
+        """Remember for later stops who is below it."""
+
+    async def any_death(self, processes: Iterable[ProcessInfo]) -> ProcessInfo:
+        """The first of them to die."""
+
+    async def watch_usage(self, child: Child, tell: Callable[[ProgressKind], None]) -> None:
+        """Report what its tree reads and computes, until cancelled."""
+
+
+class LinuxProcesses:
+    """Processes of this container, through the one module that forks and reaps."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+
+    async def spawn(self, spawn: Spawn) -> Child:
+        return await self._children.spawn(spawn)
+
+    def signal(self, child: Child, signum: int) -> bool:
+        return self._children.signal(child, signum)
+
+    async def stop(self, child: Child, ladder: Ladder) -> TreeReport:
+        return await tree.stop_tree(
+            self._children,
+            child,
+            invocation_id=ladder.invocation_id,
+            mode=ladder.mode,
+            signal=signal.Signals[ladder.signal],
+            grace_sec=ladder.grace_sec,
+            final_signal=signal.Signals[ladder.final_signal],
+            send_sigkill=ladder.send_sigkill,
+            kill_deadline_sec=ladder.kill_deadline_sec,
+            claim_unowned=ladder.claim_unowned,
+        )
+
+    async def tree_gone(self, child: Child, invocation_id: str) -> None:
+        await Members(self._children, child, (invocation_id,)).until_gone(lambda members: False)
+
+    async def note_descendants(self, child: Child) -> tuple[ProcessInfo, ...]:
+        return await tree.note_descendants(child)
+
+    async def any_death(self, processes: Iterable[ProcessInfo]) -> ProcessInfo:
+        return await tree.wait_any_death(processes)
+
+    async def watch_usage(self, child: Child, tell: Callable[[ProgressKind], None]) -> None:
+        await watch_usage(child.pid, tell)

@@ -1,0 +1,262 @@
+"""One unit's shell: it keeps the clock, tells the machine what happens, and lets the machine's orders be carried out.
+
+Decisions are in `supervisor.unit.machine`. A caller that goes away takes nothing with it: what was asked for goes on
+in the service's own nursery.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+import trio
+
+from supervisor.service.changes import Changes
+from supervisor.service.exits import TAIL_LINES, ExitRecord, Exits
+from supervisor.service.launch import Launch, LaunchFactory
+from supervisor.service.operations import Operations, Surroundings
+from supervisor.service.outcomes import Observer, StartFailed, StopReport, Transition
+from supervisor.service.processes import Processes
+from supervisor.service.unit_output import UnitOutput
+from supervisor.service.view import unit_view
+from supervisor.unit import events as ev
+from supervisor.unit.descent import BACKSTOP_SEC, KILL_DEADLINE_SEC
+from supervisor.unit.machine import step
+from supervisor.unit.model import Unit
+from supervisor.unit.restart import Ending
+from supervisor.unit.start_clock import ProgressKind, progress_at
+from supervisor.unit.state import Rules, UnitState
+from supervisor.unit.states import SubState
+from supervisor.wire import UnitView
+
+log = logging.getLogger(__name__)
+
+_NOTHING_TO_DO = frozenset(
+    {SubState.DEAD, SubState.FAILED, SubState.START_LIMIT_HIT, SubState.AUTO_RESTART, SubState.EXITED}
+)
+"""Where no operation is wanted any more. Not `unkillable`: a stop ladder that is late still does its work."""
+
+
+class Service:
+    """Runs one unit. `state` is a snapshot; `changed` tells when there is a new one."""
+
+    def __init__(
+        self,
+        unit: Unit,
+        rules: Rules,
+        processes: Processes,
+        output: UnitOutput,
+        launch: LaunchFactory,
+        *,
+        around: Surroundings | None = None,
+        observers: Sequence[Observer] = (),
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.unit = unit
+        self.rules = rules
+        self.output = output
+        self.state = UnitState()
+        self.changed = Changes()
+        self.exits = Exits()
+        self._since = datetime.now(UTC)
+        self._operations = Operations(rules, processes, output, launch, around or Surroundings())
+        self._processes = processes
+        self._observers = tuple(observers)
+        self._chance = chance
+        self._nursery: trio.Nursery | None = None
+        self._life = trio.CancelScope(shield=True)
+        self._closing = False
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """The unit's one task. Cancelled: its tree is stopped, within the stop's own deadlines, before this returns."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._live)
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._close()
+
+    # --- asked for ---------------------------------------------------------------------------------------------
+
+    async def start(self, *, asked_by: str, launch: LaunchFactory | None = None) -> None:
+        """Start it, and return when it is spawned, or skipped for a condition; `wait_until` tells when it is ready.
+
+        `launch` replaces the recorded one, for later restarts too. Raise StartFailed if this start does not get that
+        far. Cancelled: the start goes on.
+        """
+        if self._closing:
+            raise StartFailed("its supervisor ends")
+        if launch is not None:
+            self._operations.factory = launch
+        begins_anew = self.state.at_rest or self.state.descent is not None
+        target = self.state.invocation + begins_anew
+        self._hear(ev.Start(asked_by))
+        await self._await_spawn(target)
+
+    async def stop(self, *, asked_by: str, reason: str, grace_sec: float | None = None) -> StopReport:
+        """Stop it, or join the stop under way; return when nothing of it is left, or with those that survived.
+
+        Cancelled: the stop goes on.
+        """
+        invocation = self.state.invocation
+        self._hear(ev.Stop(asked_by, reason, grace_sec))
+        await self.wait_until(lambda state: state.ended >= invocation)
+        return self._operations.stop_report
+
+    async def restart(self, *, asked_by: str, reason: str, grace_sec: float | None = None) -> None:
+        """Stop and start it; return when it is spawned anew. Raise StartFailed. Cancelled: the restart goes on."""
+        if self._closing:
+            raise StartFailed("its supervisor ends")
+        target = self.state.invocation + (self.state.sub_state is not SubState.WAITING)
+        self._hear(ev.Restart(asked_by, reason, grace_sec))
+        await self._await_spawn(target)
+
+    def reset_failed(self) -> None:
+        """Forget failures and starts, so that back-off and start limit begin anew."""
+        self._hear(ev.ResetFailed())
+
+    def kill(self, signum: int) -> bool:
+        """Signal the main process; False if there is none. What follows from its death is the restart policy's."""
+        invocation = self._operations.invocation
+        if invocation is None or invocation.child is None:
+            return False
+        return self._processes.signal(invocation.child, signum)
+
+    def complain(self, probe: str, reason: str) -> None:
+        """A probe from outside (the canary) has failed."""
+        self._hear(ev.LivenessFailed(probe, reason))
+
+    def withdraw_complaint(self, probe: str) -> None:
+        self._hear(ev.LivenessRecovered(probe))
+
+    def note_progress(self, kind: ProgressKind) -> None:
+        """A sign of progress that only others can see (device memory)."""
+        self._hear(ev.Progressed(kind))
+
+    async def wait_until(self, wanted: Callable[[UnitState], bool]) -> UnitState:
+        """The first state from now on that is wanted. Short-lived states may pass unseen: ask for counts."""
+        return await self.changed.wait_until(lambda: self.state, wanted)
+
+    # --- to be seen --------------------------------------------------------------------------------------------
+
+    @property
+    def launch(self) -> Launch | None:
+        """What the present invocation executes; None before its first command."""
+        return self._operations.launch
+
+    @property
+    def epoch(self) -> int | None:
+        return None if self.launch is None else self.launch.epoch
+
+    def view(self, now: float) -> UnitView:
+        return unit_view(self.unit, self.state, self._since, self.exits.last, self.epoch, now)
+
+    def progress_age_sec(self, now: float) -> float | None:
+        """How long the start has been standing still, by the clock that gives it up; None outside of a start."""
+        if self.state.clock is None or self.state.sub_state is not SubState.LOADING:
+            return None
+        return now - progress_at(self.rules.start, self.state.clock)
+
+    # --- the loop ----------------------------------------------------------------------------------------------
+
+    async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
+        try:
+            with self._life:
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    task_status.started()
+                    await self._keep_time()
+                    nursery.cancel_scope.cancel(reason="the service is closed")
+        finally:
+            await self._leave_nothing_behind()
+
+    async def _keep_time(self) -> None:
+        """Send a Tick whenever the deadline has come, until the service is closed and its unit at rest."""
+        while not (self._closing and self.state.at_rest):
+            changed = self.changed.next()
+            with trio.move_on_at(self.state.deadline):
+                await changed.wait()
+            if trio.current_time() >= self.state.deadline:
+                self._hear(ev.Tick())
+
+    def _close(self) -> None:
+        self._closing = True
+        # ExecStop, the grace and ExecStopPost each have TimeoutStopSec; what takes longer is killed.
+        limit = 3 * self.rules.stop.timeout_sec + KILL_DEADLINE_SEC + BACKSTOP_SEC
+        self._life.deadline = trio.current_time() + limit
+        self._hear(ev.Stop("podvisor", "its supervisor ends"))
+        self.changed.announce()  # it may have been at rest already
+
+    async def _leave_nothing_behind(self) -> None:
+        """After an error of our own, or when time is up."""
+        if self.state.ended == self.state.invocation:
+            return
+        limit = trio.current_time() + KILL_DEADLINE_SEC + BACKSTOP_SEC
+        with trio.CancelScope(deadline=limit, shield=True):
+            await self._operations.kill_what_is_left()
+
+    def _hear(self, event: ev.Event) -> None:
+        before = self.state
+        after, actions = step(self.rules, before, event, trio.current_time(), self._chance())
+        if after is before and not actions:
+            return
+        if self._nursery is None:
+            raise RuntimeError(f"cannot move unit {self.unit.name}: its service is not running")
+        self.state = after
+        if after.sub_state is not before.sub_state:
+            self._since = datetime.now(UTC)
+        self._report(Transition(self.unit.name, event, before, after, actions))
+        for action in actions:
+            self._carry_out(action, self._nursery)
+        self._keep_pace(after)
+        self.changed.announce()
+
+    def _hear_of(self, invocation: int, event: ev.Event) -> None:
+        """From something that belongs to one invocation; what comes too late is dropped."""
+        if invocation == self.state.invocation:
+            self._hear(event)
+
+    def _report(self, transition: Transition) -> None:
+        before, after = transition.before, transition.after
+        if after.sub_state is not before.sub_state or after.invocation != before.invocation:
+            level = logging.WARNING if after.fault is not None and before.fault is None else logging.INFO
+            log.log(level, "%s: %s -> %s: %s", self.unit.name, before.sub_state, after.sub_state, after.reason)
+        for observer in self._observers:
+            observer(transition)
+
+    def _carry_out(self, action: ev.Action, nursery: trio.Nursery) -> None:
+        log.debug("%s: %s: %s", self.unit.name, type(action).__name__, action.reason)
+        match action:
+            case ev.RecordEnding(ending):
+                self._record(ending)
+            case ev.ReportStartLimit(what, reason):
+                log.error("%s: %s (StartLimitAction=%s)", self.unit.name, reason, what)
+            case _:
+                self._operations.begin(nursery, action, partial(self._hear_of, self.state.invocation))
+
+    def _keep_pace(self, state: UnitState) -> None:
+        """Let what runs beside the machine follow it."""
+        if state.sub_state in _NOTHING_TO_DO:
+            self._operations.cancel(state.reason)
+        invocation = self._operations.invocation
+        if invocation is None:
+            return
+        if state.ready_once:
+            invocation.became_active()
+        if state.descent is not None:
+            invocation.stop_watching()
+
+    def _record(self, ending: Ending) -> None:
+        invocation = self._operations.invocation
+        oom = invocation is not None and not ending.asked and invocation.was_oom_killed(ending.signal)
+        tail = tuple(self.output.lines(TAIL_LINES))
+        self.exits.add(ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail))
+
+    async def _await_spawn(self, target: int) -> None:
+        state = await self.wait_until(lambda state: state.started >= target or state.ended >= target or state.at_rest)
+        if state.started < target and not state.skipped:
+            raise StartFailed(state.reason)

@@ -1,0 +1,172 @@
+"""Processes that cost no time: the contract of `supervisor.service.processes`, under a jumping clock.
+
+A program is chosen by its argv[0]; what it does is plain data. The fake keeps the promises of the real thing: an exit
+is told once, a stop ladder asks, waits, kills and reports survivors, a cancelled ladder can be called again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import trio
+
+from supervisor.process.children import Child, ExitStatus, Spawn, SpawnError
+from supervisor.process.procfs import ProcessInfo
+from supervisor.process.tail import Follower, Tail
+from supervisor.process.tree import Survivor, TreeReport
+from supervisor.service.processes import Ladder
+from supervisor.unit.start_clock import ProgressKind
+
+OK = ExitStatus(0, None)
+FAILED = ExitStatus(1, None)
+KILLED = ExitStatus(None, "SIGKILL")
+
+
+@dataclass(frozen=True)
+class Program:
+    runs_sec: float = float("inf")
+    ends: ExitStatus = OK
+    obeys_after_sec: float | None = 0.0
+    """How long it takes to end when asked; None: it ignores being asked."""
+    unkillable: bool = False
+    spawn_takes_sec: float = 0.0
+    spawn_fails: SpawnError | None = None
+    leaves_orphan: bool = False
+    """Something of it lives on when it ends by itself."""
+    progress: tuple[tuple[float, ProgressKind], ...] = ()
+    """What is seen of it so many seconds after its start."""
+
+
+@dataclass(eq=False)
+class _Tree:
+    child: Child
+    program: Program
+    argv: tuple[str, ...]
+    left: bool = True
+    """Something of it lives."""
+    asked: trio.Event = field(default_factory=trio.Event)
+
+
+class FakeProcesses:
+    def __init__(self, nursery: trio.Nursery, programs: Mapping[str, Program]) -> None:
+        self.programs = dict(programs)
+        self.spawned: list[tuple[float, tuple[str, ...]]] = []
+        """When what was started."""
+        self.ladders: list[Ladder] = []
+        self._nursery = nursery
+        self._pids = itertools.count(100)
+        self._trees: dict[int, _Tree] = {}
+
+    def alive(self, program: str) -> int:
+        return sum(tree.left for tree in self._trees.values() if tree.argv[0] == program)
+
+    def times(self, program: str) -> list[float]:
+        return [when for when, argv in self.spawned if argv[0] == program]
+
+    def crash(self, pid: int, status: ExitStatus = KILLED) -> None:
+        tree = self._trees[pid]
+        self._end(tree, status, by_itself=True)
+
+    async def spawn(self, spawn: Spawn) -> Child:
+        program = self.programs[spawn.argv[0]]
+        await trio.sleep(0)  # cancelled before the fork …
+        with trio.CancelScope(shield=True):  # … or not at all
+            await trio.sleep(program.spawn_takes_sec)
+        if program.spawn_fails is not None:
+            raise program.spawn_fails
+        child = Child(next(self._pids), trio.current_time(), 0)
+        tree = _Tree(child, program, tuple(spawn.argv))
+        self._trees[child.pid] = tree
+        self.spawned.append((trio.current_time(), tree.argv))
+        self._nursery.start_soon(self._live, tree)
+        return child
+
+    def signal(self, child: Child, signum: int) -> bool:
+        if child.exited.is_set():
+            return False
+        self._end(self._trees[child.pid], ExitStatus(None, signal.Signals(signum).name), by_itself=True)
+        return True
+
+    async def stop(self, child: Child, ladder: Ladder) -> TreeReport:
+        self.ladders.append(ladder)
+        tree, began, killed = self._trees[child.pid], trio.current_time(), False
+        await trio.sleep(0)
+        if ladder.grace_sec > 0 and tree.left:
+            tree.asked.set()
+            with trio.move_on_after(ladder.grace_sec):
+                while tree.left and tree.program.obeys_after_sec is not None:
+                    await trio.sleep(tree.program.obeys_after_sec)
+                    self._end(tree, ExitStatus(None, ladder.signal))
+                if tree.left:
+                    await trio.sleep_forever()
+        if tree.left and ladder.send_sigkill:
+            killed = True
+            if tree.program.unkillable:
+                await trio.sleep(ladder.kill_deadline_sec)
+            else:
+                self._end(tree, KILLED)
+        survivors = (Survivor(child.pid, tree.argv[0], "state D"),) if tree.left else ()
+        return TreeReport(not tree.left, killed, (child.pid,) if killed else (), survivors, trio.current_time() - began)
+
+    async def tree_gone(self, child: Child, invocation_id: str) -> None:
+        while self._trees[child.pid].left:
+            await trio.sleep(1.0)
+
+    async def note_descendants(self, child: Child) -> tuple[ProcessInfo, ...]:
+        return ()
+
+    async def any_death(self, processes: Iterable[ProcessInfo]) -> ProcessInfo:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async def watch_usage(self, child: Child, tell: Callable[[ProgressKind], None]) -> None:
+        for when, kind in self._trees[child.pid].program.progress:
+            await trio.sleep_until(child.started_at + when)
+            tell(kind)
+        await trio.sleep_forever()
+
+    async def _live(self, tree: _Tree) -> None:
+        await trio.sleep(tree.program.runs_sec)
+        self._end(tree, tree.program.ends, by_itself=True)
+
+    def _end(self, tree: _Tree, status: ExitStatus, by_itself: bool = False) -> None:
+        if not (by_itself and tree.program.leaves_orphan):
+            tree.left = False
+        if not tree.child.exited.is_set():
+            tree.child.status = status
+            tree.child.exited.set()
+
+
+class FakeOutput:
+    """Keeps lines and lends no descriptors."""
+
+    def __init__(self) -> None:
+        self._tail = Tail(64 * 1024)
+
+    def write(self, line: str) -> None:
+        self._tail.append(line.encode() + b"\n")
+
+    def open(self) -> FakePipes:
+        return FakePipes()
+
+    async def pump(self, pipes: object, fields: object = None) -> None:
+        await trio.sleep(0)
+
+    def lines(self, count: int) -> list[str]:
+        return self._tail.lines(count)
+
+    def follow(self, backlog: int = 0) -> Follower:
+        return self._tail.follow(backlog)
+
+
+class FakePipes:
+    stdout = stderr = None
+
+    def close_write_ends(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
