@@ -253,9 +253,7 @@ class Drive:
     def sent(self, *words: str) -> list[tuple[str, str]]:
         """(node, word) of all requests so far, or of those with one of `words`."""
         sends = [action for action in self.actions if isinstance(action, Send)]
-        return [
-            (s.member.node, word(s.request)) for s in sends if not words or word(s.request) in words
-        ]
+        return [(s.member.node, word(s.request)) for s in sends if not words or word(s.request) in words]
 
     def errors(self) -> list[Emit]:
         return [a for a in self.actions if isinstance(a, Emit) and a.level is Level.ERROR]

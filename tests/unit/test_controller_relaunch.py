@@ -101,7 +101,9 @@ def test_the_epoch_begins_after_the_journal_and_before_the_first_start() -> None
     drive = Drive.open(serving()).to(RunStep.AWAIT)
     actions = drive.actions
     begins = actions.index(next(a for a in actions if isinstance(a, EpochBegins)))
-    journal = actions.index(next(a for a in actions if isinstance(a, Journal) and a.record.step is RunStep.START))
+    journal = actions.index(
+        next(a for a in actions if isinstance(a, Journal) and a.record.step is RunStep.START)
+    )
     start = next(
         i
         for i, a in enumerate(actions)
@@ -616,7 +618,9 @@ def test_F10_a_member_that_thaws_later_is_named_and_waited_for() -> None:
         drive.tick()
         for index in range(2):
             if drive.asked(index):
-                drive.answer(index, SILENT if index else drive.willing(0, drive.pending[drive.key(0)].request))
+                drive.answer(
+                    index, SILENT if index else drive.willing(0, drive.pending[drive.key(0)].request)
+                )
     assert drive.run.outcome is Outcome.PHASE2
     assert drive.key(1) in {error.member for error in drive.errors()}
 
@@ -678,9 +682,7 @@ def test_an_operator_abandons_the_epoch() -> None:
     assert any(isinstance(action, EpochAbandoned) for action in drive.actions)
 
 
-@pytest.mark.parametrize(
-    "kind, writes", [(CancelKind.SUSPEND, True), (CancelKind.LEADERSHIP_LOST, False)]
-)
+@pytest.mark.parametrize("kind, writes", [(CancelKind.SUSPEND, True), (CancelKind.LEADERSHIP_LOST, False)])
 def test_a_suspended_run_tells_nobody_and_stays_open_in_the_journal(kind: CancelKind, writes: bool) -> None:
     drive = Drive.open(serving()).to(RunStep.START)
     actions = drive.cancel(kind)

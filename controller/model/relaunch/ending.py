@@ -32,7 +32,7 @@ def close(
 ) -> tuple[Run, tuple[Action, ...]]:
     """Ends the run; whoever it may have frozen and could not tell is named in an error."""
     unresolved = [row for row in run.rows if _owes_a_word(row)]
-    errors = tuple(_name(row, "the run ended before it answered") for row in unresolved)
+    errors = tuple(_name(row, row.cannot or "the run ended before it answered") for row in unresolved)
     run = _closed(run, outcome, message, now)
     return run, (*errors, Journal(record(run, now), message), Close(outcome, message, follow))
 
@@ -71,9 +71,6 @@ def clean_up(
 
 
 def check_clean_up(run: Run, now: float) -> tuple[Run, tuple[Action, ...]] | None:
-    named = name_failed(run)
-    if named:
-        return named
     pending = any(row.farewell is Farewell.ABORT and not row.left for row in run.rows)
     if pending and now < run.step_deadline:
         return None
