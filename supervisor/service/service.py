@@ -172,6 +172,7 @@ class Service:
                     await self._keep_time()
                     nursery.cancel_scope.cancel(reason="the service is closed")
         finally:
+            self._nursery = None
             await self._leave_nothing_behind()
 
     async def _keep_time(self) -> None:
@@ -184,6 +185,8 @@ class Service:
                 self._hear(ev.Tick())
 
     def _close(self) -> None:
+        if self._nursery is None:
+            return  # it has ended by an error of our own
         self._closing = True
         # ExecStop, the grace and ExecStopPost each have TimeoutStopSec; what takes longer is killed.
         limit = 3 * self.rules.stop.timeout_sec + KILL_DEADLINE_SEC + BACKSTOP_SEC
