@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -289,7 +290,7 @@ def test_F11_a_prepared_member_is_polled_while_another_still_stops() -> None:
             drive.answer(0, seen(drive.run.instance, drive.key(0), drive.now, EndpointStatus.WAIT2START))
         if drive.asked(1) == "prepare":
             drive.answer(1, Accepted(Step.STOPPING, drive.run.epoch, "boot-1-1"))
-    gaps = [b - a for a, b in zip(polls, polls[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(polls)]
     assert max(gaps) <= SETTINGS.engine_relaunch_poll_interval_sec
 
 
@@ -325,7 +326,7 @@ def test_F12_everybody_is_polled_through_the_back_off() -> None:
             drive.answer_all(None)
     assert drive.run.step is RunStep.START
     assert drive.now - entered == 60.0
-    assert max(b - a for a, b in zip(polls, polls[1:], strict=False)) <= 5.0
+    assert max(b - a for a, b in pairwise(polls)) <= 5.0
 
 
 def test_the_budget_is_spent_when_prepare_goes_out() -> None:

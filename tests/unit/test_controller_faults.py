@@ -1,0 +1,234 @@
+"""What a report means, who answers it, and how long the budget lasts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.model.budget import (
+    Budget,
+    Granted,
+    Spent,
+    held,
+    next_run,
+    remaining,
+    reset,
+    spend_phase2,
+    spend_run,
+    stable_at,
+)
+from controller.model.faults import (
+    ENGINE_DEAD,
+    ENGINE_UNHEALTHY,
+    FaultCategory,
+    FaultLevel,
+    Judgement,
+    SoftwareFault,
+    Strategy,
+    classify,
+    judge_report,
+    select,
+)
+from controller.model.instance import abandon, delete, hold, observe
+from controller.model.relaunch.run import RunStep
+from controller.model.settings import InstanceSettings, RelaunchSettings
+from supervisor.wire import EngineHealth, ErrorCode, Recovery, SoftwareFaultMsg
+from tests.unit.controller_gang import SETTINGS, Drive, fresh_budget, seen, serving
+
+OFF = RelaunchSettings(enable_engine_relaunch=False)
+INSTANCE = serving(epoch=4)
+REPORTER = INSTANCE.members[1].key
+
+
+def report(health: EngineHealth = EngineHealth.DEAD, **changes: object) -> SoftwareFault:
+    fields: dict[str, Any] = {
+        "exception_type": "EngineDead",
+        "exception_message": "killed by SIGKILL",
+        "engine_id": 1,
+        "engine_status": health,
+        "pod_ip": "10.0.0.2",
+        "epoch": 4,
+        "boot_id": "boot-1-1",
+        "pid": 4711,
+    }
+    return classify(SoftwareFaultMsg(**(fields | changes)), REPORTER)
+
+
+def judged(fault: SoftwareFault, **changes: Any) -> Judgement:
+    fields: dict[str, Any] = {
+        "instance": INSTANCE,
+        "run": None,
+        "other_strategy": None,
+        "handled": frozenset(),
+        "prev_strategy_failed": False,
+        "budget": fresh_budget(INSTANCE),
+        "settings": SETTINGS,
+    }
+    return judge_report(fault, **(fields | changes))
+
+
+# --- classification and selection -----------------------------------------------------------------------------
+
+
+def test_dead_and_unhealthy_are_software_faults_of_level_two() -> None:
+    dead, unhealthy = report(), report(EngineHealth.UNHEALTHY)
+    assert (dead.code, unhealthy.code) == (ENGINE_DEAD, ENGINE_UNHEALTHY) == (0x1000001, 0x1000002)
+    assert dead.level is unhealthy.level is FaultLevel.L2
+    assert dead.category is FaultCategory.SOFTWARE
+    assert report(EngineHealth.HEALTHY).level is FaultLevel.HEALTHY
+    assert report(exception_type="unhealthy:Liveness").probe_derived
+
+
+@pytest.mark.seed("S09")
+@pytest.mark.parametrize(
+    "health, settings, strategy",
+    [
+        (EngineHealth.DEAD, SETTINGS, Strategy.ENGINE_RELAUNCH),
+        (EngineHealth.DEAD, OFF, None),
+        (EngineHealth.UNHEALTHY, SETTINGS, None),
+        (EngineHealth.HEALTHY, SETTINGS, None),
+    ],
+)
+def test_S09_selection(health: EngineHealth, settings: RelaunchSettings, strategy: Strategy | None) -> None:
+    assert select(report(health), False, settings).strategy is strategy
+
+
+@pytest.mark.seed("S08")
+@pytest.mark.parametrize("settings, strategy", [(SETTINGS, Strategy.ENGINE_RELAUNCH), (OFF, None)])
+def test_S08_a_failed_strategy_escalates_under_the_same_switch(
+    settings: RelaunchSettings, strategy: Strategy | None
+) -> None:
+    assert select(report(EngineHealth.UNHEALTHY), True, settings).strategy is strategy
+
+
+# --- the answer -----------------------------------------------------------------------------------------------
+
+
+def test_a_death_opens_a_run_and_its_reporter_may_freeze() -> None:
+    judgement = judged(report())
+    assert (judgement.recovery, judgement.opens, judgement.to_run) == (Recovery.ENGINE_RELAUNCH, True, False)
+
+
+def test_with_the_switch_off_nobody_freezes() -> None:
+    assert judged(report(), settings=OFF).recovery is Recovery.NONE
+
+
+def test_with_the_budget_spent_nobody_freezes_and_phase_two_follows() -> None:
+    judgement = judged(report(), budget=replace(fresh_budget(INSTANCE), runs=3))
+    assert (judgement.recovery, judgement.opens) == (Recovery.NONE, True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"instance": delete(INSTANCE, "terminated", 1.0)},
+        {"instance": hold(INSTANCE, "budget spent")},
+        {"instance": abandon(INSTANCE)},
+        {"instance": replace(INSTANCE, epoch=5)},
+        {"instance": replace(INSTANCE, members=INSTANCE.members[:1])},
+        {"handled": frozenset({report().identity})},
+        {"instance": observe(INSTANCE, REPORTER, seen(INSTANCE, REPORTER, 1.0, leaving=True))},
+    ],
+    ids=["deleted", "held", "given up", "replaced since", "no member", "again", "draining"],
+)
+def test_what_no_run_will_repair_opens_none_and_freezes_nobody(changes: dict[str, object]) -> None:
+    judgement = judged(report(), **changes)
+    assert (judgement.recovery, judgement.opens, judgement.to_run) == (Recovery.NONE, False, False)
+    assert judgement.reason
+
+
+def test_a_report_of_another_boot_is_nobodys() -> None:
+    assert judged(report(boot_id="boot-1-0")).recovery is Recovery.NONE
+
+
+def test_while_another_strategy_runs_the_report_waits() -> None:
+    judgement = judged(report(), other_strategy="uce_recovery")
+    assert (judgement.recovery, judgement.opens) == (Recovery.PENDING, False)
+
+
+@pytest.mark.parametrize("step", [RunStep.PROBE, RunStep.PREPARE, RunStep.START, RunStep.AWAIT])
+def test_F15_a_report_of_the_old_epoch_is_absorbed_by_the_run(step: RunStep) -> None:
+    run = Drive.open(INSTANCE).to(step).run
+    judgement = judged(report(epoch=4), run=run)
+    assert (judgement.recovery, judgement.to_run, judgement.opens) == (Recovery.ENGINE_RELAUNCH, True, False)
+
+
+@pytest.mark.parametrize("runs, recovery", [(0, Recovery.ENGINE_RELAUNCH), (2, Recovery.NONE)])
+def test_a_death_in_the_runs_own_epoch_counts_on_the_next_run(runs: int, recovery: Recovery) -> None:
+    budget = replace(fresh_budget(INSTANCE), runs=runs)
+    run = Drive.open(INSTANCE, budget=budget).to(RunStep.AWAIT).run
+    assert judged(report(epoch=5), run=run) == Judgement(
+        recovery, judged(report(epoch=5), run=run).reason, to_run=True
+    )
+
+
+def test_nobody_freezes_for_a_run_that_lets_the_containers_restart() -> None:
+    drive = Drive.open(INSTANCE).to(RunStep.PREPARE)
+    drive.refuse(0, ErrorCode.FAILED)
+    assert judged(report(), run=drive.run).recovery is Recovery.NONE
+
+
+# --- budget ---------------------------------------------------------------------------------------------------
+
+
+def test_the_first_run_starts_at_once_and_the_back_off_doubles_to_its_maximum() -> None:
+    settings = replace(SETTINGS, engine_relaunch_max_attempts=8)
+    budget, waits = fresh_budget(INSTANCE), []
+    for _ in range(8):
+        granted = next_run(budget, settings)
+        assert isinstance(granted, Granted)
+        waits.append(granted.backoff_sec)
+        budget = spend_run(budget)
+    assert waits == [0, 30, 60, 120, 240, 480, 600, 600]
+    assert isinstance(next_run(budget, settings), Spent)
+
+
+def test_three_runs_then_phase_two_then_held() -> None:
+    budget = fresh_budget(INSTANCE)
+    assert remaining(budget, SETTINGS) == 3
+    for _ in range(3):
+        budget = spend_run(budget)
+    assert remaining(budget, SETTINGS) == 0
+    for _ in range(3):
+        assert held(budget, SETTINGS) is None
+        budget = spend_phase2(budget)
+    assert held(budget, SETTINGS) is not None
+    whole = reset(budget)
+    assert (whole, held(whole, SETTINGS)) == (fresh_budget(INSTANCE), None)
+
+
+@given(runs=st.integers(0, 10_000), attempts=st.integers(1, 20_000))
+def test_the_back_off_is_bounded(runs: int, attempts: int) -> None:
+    settings = replace(SETTINGS, engine_relaunch_max_attempts=attempts)
+    allowed = next_run(Budget(fresh_budget(INSTANCE).key, runs=runs), settings)
+    assert isinstance(allowed, Spent) == (runs >= attempts)
+    if isinstance(allowed, Granted):
+        assert 0 <= allowed.backoff_sec <= settings.engine_relaunch_backoff_max_sec
+
+
+def test_it_is_whole_again_after_a_stable_period() -> None:
+    assert stable_at(100.0, SETTINGS) == 700.0
+
+
+# --- defaults -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("S24")
+def test_S24_defaults_of_the_decisions() -> None:
+    settings = RelaunchSettings()
+    assert settings.enable_engine_relaunch
+    assert settings.engine_relaunch_complete_timeout_sec == 600
+    assert settings.engine_relaunch_poll_interval_sec == 5
+    assert settings.engine_relaunch_dispatch_retries == 3
+    assert settings.engine_relaunch_nm_unreachable_threshold == 3
+    assert settings.engine_relaunch_prepare_timeout_sec == 120
+    assert settings.engine_relaunch_max_attempts == 3
+    assert settings.engine_relaunch_stable_sec == 600
+    assert (settings.engine_relaunch_backoff_sec, settings.engine_relaunch_backoff_max_sec) == (30, 600)
+    assert InstanceSettings().fresh_sec == 9
+    assert InstanceSettings().heartbeat_timeout_active_sec == 10
+    assert InstanceSettings().heartbeat_timeout_inactive_sec == 300

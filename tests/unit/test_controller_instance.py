@@ -1,0 +1,316 @@
+"""The instance's state machine, C6, and which run an instance needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.model.instance import (
+    TRANSITIONS,
+    AskDirectly,
+    Instance,
+    InstanceEvent,
+    InstanceStatus,
+    Verdict,
+    abandon,
+    activate,
+    begin_epoch,
+    deactivate,
+    delete,
+    hold,
+    judge,
+    observe,
+    release,
+    transition,
+    unreachable,
+    why_not_ready,
+)
+from controller.model.member import Observation, observed, seen_in_heartbeat, seen_in_status
+from controller.model.need import run_needed
+from controller.model.relaunch.run import RunReason
+from controller.model.settings import RelaunchSettings
+from supervisor.wire import (
+    EndpointStatus,
+    EndpointView,
+    HeartbeatMsg,
+    NodeManagerStatus,
+    OperationView,
+    Step,
+)
+from tests.unit.controller_gang import (
+    INSTANCE_SETTINGS,
+    SETTINGS,
+    assembled,
+    joined,
+    registration,
+    seen,
+    serving,
+)
+
+INITIAL, NORMAL, ABNORMAL = EndpointStatus.INITIAL, EndpointStatus.NORMAL, EndpointStatus.ABNORMAL
+ACTIVE = activate(serving(), "all are normal", 0.0)
+
+
+def heard(instance: Instance, now: float, *statuses: EndpointStatus, **changes: object) -> Instance:
+    """One status for each member."""
+    for member, status in zip(instance.members, statuses or (NORMAL,) * len(instance.members), strict=True):
+        instance = observe(instance, member.key, seen(instance, member.key, now, status, **changes))
+    return instance
+
+
+def judged(instance: Instance, now: float, run_open: bool = False) -> Verdict | AskDirectly | None:
+    return judge(instance, run_open, now, INSTANCE_SETTINGS)
+
+
+def event(instance: Instance, now: float, run_open: bool = False) -> InstanceEvent | None:
+    verdict = judged(instance, now, run_open)
+    assert not isinstance(verdict, AskDirectly)
+    return verdict.event if verdict else None
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "status, init, normal, abnormal, timeout",
+    [
+        ("initial", "initial", "active", "inactive", "deleted"),
+        ("active", "active", "active", "inactive", "inactive"),
+        ("inactive", "initial", "active", "inactive", "deleted"),
+        ("deleted", "deleted", "deleted", "deleted", "deleted"),
+    ],
+)
+def test_the_transitions_are_the_reference_systems(
+    status: str, init: str, normal: str, abnormal: str, timeout: str
+) -> None:
+    row = TRANSITIONS[InstanceStatus(status)]
+    assert [row[event] for event in InstanceEvent] == [init, normal, abnormal, timeout]
+
+
+def test_since_moves_only_with_the_status() -> None:
+    again = transition(ACTIVE, Verdict(InstanceEvent.NORMAL, "still"), 50.0)
+    assert (again.since, again.reason) == (0.0, "still")
+    assert deactivate(ACTIVE, "engine dead", 50.0).since == 50.0
+    assert transition(delete(ACTIVE, "terminated", 1.0), Verdict(InstanceEvent.NORMAL, "x"), 9.0).since == 1.0
+
+
+# --- C6 -----------------------------------------------------------------------------------------------------
+
+
+def test_all_normal_fresh_and_of_this_epoch_is_ready() -> None:
+    assert why_not_ready(heard(ACTIVE, 10.0), 19.0, INSTANCE_SETTINGS) is None
+
+
+@pytest.mark.parametrize(
+    "instance, why",
+    [
+        (heard(ACTIVE, 0.9), "stay away"),
+        (heard(ACTIVE, 10.0, NORMAL, INITIAL), "endpoint 1 on 10.0.0.2:1026 is initial"),
+        (heard(ACTIVE, 10.0, epoch=3), "epoch 3, not 4"),
+        (heard(begin_epoch(ACTIVE, 5), 10.0, epoch=4), "epoch 4, not 5"),
+        (joined(heard(ACTIVE, 10.0), registration(1, boot_id="boot-1-2")), "restarted"),
+        (begin_epoch(assembled(), 1), "not been heard of"),
+        (begin_epoch(joined(None, registration(0)), 1), "1 of 2 members"),
+    ],
+)
+def test_C6_names_what_is_in_the_way(instance: Instance, why: str) -> None:
+    found = why_not_ready(instance, 10.0, INSTANCE_SETTINGS)
+    assert found is not None
+    assert why in found
+
+
+@given(
+    statuses=st.tuples(*[st.sampled_from(EndpointStatus)] * 2),
+    ages=st.tuples(*[st.floats(0, 30)] * 2),
+    epochs=st.tuples(*[st.integers(3, 5)] * 2),
+    status=st.sampled_from(InstanceStatus),
+    run_open=st.booleans(),
+)
+def test_C6_only_the_fresh_and_normal_of_this_epoch_become_active(
+    statuses: tuple[EndpointStatus, ...],
+    ages: tuple[float, ...],
+    epochs: tuple[int, ...],
+    status: InstanceStatus,
+    run_open: bool,
+) -> None:
+    instance = replace(ACTIVE, status=status)
+    for member, own, age, epoch in zip(instance.members, statuses, ages, epochs, strict=True):
+        instance = observe(instance, member.key, seen(instance, member.key, 100.0 - age, own, epoch=epoch))
+    verdict = judged(instance, 100.0, run_open)
+    became_active = (
+        isinstance(verdict, Verdict)
+        and status is not InstanceStatus.ACTIVE
+        and transition(instance, verdict, 100.0).status is InstanceStatus.ACTIVE
+    )
+    good = set(statuses) == {NORMAL} and max(ages) <= 9.0 and set(epochs) == {4}
+    could = status in (InstanceStatus.INITIAL, InstanceStatus.INACTIVE) and not run_open
+    assert became_active == (could and good)
+
+
+def test_an_open_run_alone_decides_about_active() -> None:
+    inactive = heard(deactivate(ACTIVE, "engine dead", 1.0), 10.0)
+    assert event(inactive, 10.0) is InstanceEvent.NORMAL
+    assert event(inactive, 10.0, run_open=True) is None
+
+
+def test_one_abnormal_endpoint_takes_the_instance_out() -> None:
+    assert event(heard(ACTIVE, 10.0, NORMAL, ABNORMAL), 10.0) is InstanceEvent.ABNORMAL
+
+
+def test_active_with_an_endpoint_that_loads_or_pauses_does_not_stay_active() -> None:
+    for status in (INITIAL, EndpointStatus.PAUSED, EndpointStatus.WAIT2START):
+        assert event(heard(ACTIVE, 10.0, NORMAL, status), 10.0) is InstanceEvent.ABNORMAL
+
+
+def test_what_loads_without_a_run_is_initial() -> None:
+    inactive = deactivate(ACTIVE, "engine dead", 1.0)
+    assert event(heard(inactive, 10.0, NORMAL, INITIAL), 10.0) is InstanceEvent.INIT
+
+
+def test_nothing_is_judged_before_the_first_start() -> None:
+    assert judged(assembled(), 5.0) is None
+
+
+# --- silence ------------------------------------------------------------------------------------------------
+
+
+def test_a_silent_member_is_asked_before_it_counts() -> None:
+    first, second = ACTIVE.members
+    instance = observe(ACTIVE, first.key, seen(ACTIVE, first.key, 11.0))
+    assert event(instance, 10.0) is None, "not fresh any more, but not silent either"
+    assert judged(instance, 11.0) == AskDirectly((second.key,))
+    assert judged(instance, 11.0, run_open=True) == AskDirectly((second.key,))
+    dead = unreachable(instance, second.key, 12.0)
+    assert event(dead, 12.0) is InstanceEvent.HEARTBEAT_TIMEOUT
+    answered = observe(dead, second.key, seen(ACTIVE, second.key, 12.5))
+    assert event(answered, 13.0) is InstanceEvent.NORMAL
+
+
+def silent(instance: Instance) -> Instance:
+    for member in instance.members:
+        instance = unreachable(instance, member.key, 11.0)
+    return instance
+
+
+def test_it_is_deleted_only_when_all_were_silent_for_300_s() -> None:
+    inactive = silent(deactivate(ACTIVE, "silent", 11.0))
+    assert event(inactive, 300.0) is InstanceEvent.INIT
+    assert event(inactive, 301.0) is InstanceEvent.HEARTBEAT_TIMEOUT
+    assert event(inactive, 301.0, run_open=True) is InstanceEvent.HEARTBEAT_TIMEOUT
+    one = inactive.members[0]
+    alive = observe(inactive, one.key, seen(inactive, one.key, 295.0))
+    assert event(alive, 301.0) is InstanceEvent.INIT
+
+
+def test_leaving_is_draining_and_the_last_one_gone_is_deleted_at_once() -> None:
+    first = ACTIVE.members[0]
+    leaving = observe(ACTIVE, first.key, seen(ACTIVE, first.key, 5.0, leaving=True))
+    verdict = judged(leaving, 5.0)
+    assert verdict == Verdict(InstanceEvent.ABNORMAL, "10.0.0.1:1026 is leaving: draining")
+    assert run_needed(leaving, SETTINGS) is None
+    gone = silent(heard(deactivate(ACTIVE, "draining", 5.0), 5.0, leaving=True))
+    assert judged(gone, 16.0) == Verdict(InstanceEvent.HEARTBEAT_TIMEOUT, "all members have left")
+
+
+# --- what is seen -------------------------------------------------------------------------------------------
+
+
+def test_an_overtaken_heartbeat_or_one_of_another_boot_changes_nothing() -> None:
+    member = ACTIVE.members[0]
+    newer = observed(member, seen(ACTIVE, member.key, 2.0, sequence=5))
+    assert observed(newer, seen(ACTIVE, member.key, 3.0, ABNORMAL, sequence=4)) == newer
+    assert observed(newer, seen(ACTIVE, member.key, 3.0, ABNORMAL, boot_id="another")) == newer
+    direct = observed(newer, seen(ACTIVE, member.key, 3.0, ABNORMAL))
+    assert direct.observation is not None
+    assert direct.observation.abnormal == (0,)
+    assert observed(direct, seen(ACTIVE, member.key, 4.0, sequence=4)) == direct
+
+
+def test_a_heartbeat_and_a_status_become_the_same_kind_of_fact() -> None:
+    heartbeat = seen_in_heartbeat(
+        HeartbeatMsg(job_name="llama", ins_id=1, ip="10.0.0.1", status={"0": NORMAL}, epoch=4, boot_id="b"),
+        7.0,
+    )
+    status = seen_in_status(
+        NodeManagerStatus(
+            status=True,
+            instance_id=1,
+            epoch=4,
+            boot_id="b",
+            operation=OperationView(step=Step.DONE, since="", run_id="r"),
+            endpoints=(EndpointView(id=0, status=NORMAL, state="ready", progress_age_sec=2.0),),
+        ),
+        7.0,
+    )
+    assert replace(status, step=Step.IDLE, run_id=None, progress_age_sec=None) == heartbeat
+    assert (status.step, status.run_id, status.progress_age_sec) == (Step.DONE, "r", 2.0)
+
+
+def test_no_endpoint_is_not_all_normal() -> None:
+    heartbeat = HeartbeatMsg(job_name="llama", ins_id=1, ip="10.0.0.1", status={})
+    assert not seen_in_heartbeat(heartbeat, 0.0).normal
+
+
+def test_the_highest_epoch_ever_reported_is_kept() -> None:
+    member = ACTIVE.members[0]
+    assert observe(ACTIVE, member.key, seen(ACTIVE, member.key, 1.0, epoch=8)).highest_epoch == 8
+
+
+# --- need ---------------------------------------------------------------------------------------------------
+
+
+def test_a_complete_gang_that_was_never_started_needs_an_assemble() -> None:
+    cause = run_needed(assembled(), SETTINGS)
+    assert cause is not None
+    assert cause.reason is RunReason.ASSEMBLE
+    assert run_needed(joined(None, registration(0)), SETTINGS) is None
+
+
+def test_a_healthy_gang_needs_nothing() -> None:
+    assert run_needed(ACTIVE, SETTINGS) is None
+    assert run_needed(delete(ACTIVE, "terminated", 1.0), SETTINGS) is None
+
+
+@pytest.mark.seed("S28")
+def test_F03_a_new_boot_among_survivors_is_a_lost_member_and_all_new_boots_an_assemble() -> None:
+    broken = joined(ACTIVE, registration(1, boot_id="boot-1-2"))
+    cause = run_needed(broken, SETTINGS)
+    assert cause is not None
+    assert (cause.reason, cause.text) == (RunReason.FAULT, "the container of 10.0.0.2:1026 restarted")
+    reborn = run_needed(joined(broken, registration(0, boot_id="boot-0-2")), SETTINGS)
+    assert reborn is not None
+    assert reborn.reason is RunReason.ASSEMBLE
+
+
+def test_a_member_that_did_not_answer_is_lost() -> None:
+    cause = run_needed(unreachable(ACTIVE, ACTIVE.members[1].key, 5.0), SETTINGS)
+    assert cause is not None
+    assert cause.text == "10.0.0.2:1026 cannot be reached"
+
+
+def test_a_still_dead_endpoint_opens_a_run_again_unless_an_operator_gave_it_up() -> None:
+    dead = heard(ACTIVE, 5.0, NORMAL, ABNORMAL)
+    cause = run_needed(dead, SETTINGS)
+    assert cause is not None
+    assert cause.endpoint_abnormal
+    assert run_needed(abandon(dead), SETTINGS) is None
+    assert run_needed(release(abandon(dead)), SETTINGS) == cause
+    assert run_needed(dead, RelaunchSettings(enable_engine_relaunch=False)) is None
+    assert run_needed(heard(ACTIVE, 5.0, NORMAL, ABNORMAL, epoch=3), SETTINGS) is None
+
+
+def test_what_is_held_needs_nothing_until_it_is_released() -> None:
+    held = hold(assembled(), "its budget is spent")
+    assert run_needed(held, SETTINGS) is None
+    assert run_needed(release(held), SETTINGS) is not None
+
+
+def test_observation_of_an_unextended_peer_is_enough_for_active() -> None:
+    instance = serving(features=(), boot_id=None)
+    told = Observation(received_at=5.0, epoch=0, boot_id=None, normal=True, statuses={})
+    for member in instance.members:
+        instance = observe(instance, member.key, told)
+    assert why_not_ready(instance, 6.0, INSTANCE_SETTINGS) is None
