@@ -33,6 +33,9 @@ class World:
     gangs: dict[str, list[FakeSupervisor]] = field(default_factory=dict)
     controller: Controller | None = None
     controllers: int = 0
+    store: MemoryStore = field(default_factory=MemoryStore)
+    notes: dict[str, object] = field(default_factory=dict)
+    """What the parts of one test tell each other."""
     _running: trio.CancelScope | None = None
     _ended: trio.Event = field(default_factory=trio.Event)
 
@@ -42,8 +45,8 @@ class World:
         """A new life, without any memory of the one before (but ids, which are never reused)."""
         self.controllers += 1
         supervisors = Supervisors(transport=lambda: self.network.transport(HOST))
-        store = MemoryStore(first_instance_id=self.controllers * 1000)
-        self.controller = await compose(self.policy, store, supervisors, None)
+        self.store = MemoryStore(first_instance_id=self.controllers * 1000)
+        self.controller = await compose(self.policy, self.store, supervisors, None)
         self.network.listen(HOST, PORT, self.controller.app)
         await self.nursery.start(self._run_center, self.controller)
         return self.controller
@@ -56,6 +59,11 @@ class World:
                 await controller.center.run()
         finally:
             self._ended.set()
+
+    def pause_center(self) -> None:
+        """The API goes on and the registry with it, but nobody carries anything out."""
+        assert self._running is not None
+        self._running.cancel(reason="the test drives the strategies itself")
 
     async def stop_controller(self) -> None:
         """In the order of `controller.app.main`: nobody can report any more, then the centre ends."""

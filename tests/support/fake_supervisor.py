@@ -25,7 +25,6 @@ from tests.support.memory_network import MemoryNetwork
 PORT = 1026
 HEARTBEAT_SEC = 3.0
 ARBITER_SEC = 15.0
-FREEZE_SEC = 720.0
 SILENCE_SEC = 60.0
 
 Message = TypeVar("Message", bound=msgspec.Struct)
@@ -47,6 +46,7 @@ class Script:
     """How long it takes until a refusal is sent."""
     container_restart_sec: float | None = 2.0
     """None: the container does not come back."""
+    freeze_sec: float = 720.0
     dependencies_sec: float = 0.0
     """From boot until the engine can be started."""
     seed_only: bool = False
@@ -90,10 +90,12 @@ class FakeSupervisor:
         self.boots = 0
         self.answers: list[wire.FaultAnswer] = []
         """To the fault reports of all boots."""
+        self.mute = False
+        """Sends no heartbeats, but can be asked."""
         self.registrations = 0
         self.reregistrations = 0
         self._network = network
-        self._node_index = node_index
+        self.node_index = node_index
         self._nnodes = nnodes
         self._controller_url = controller_url
         self.highest_epoch = 0
@@ -167,7 +169,7 @@ class FakeSupervisor:
         self.status = EndpointStatus.INITIAL
         self.prepared = False
         self.engine_alive = False
-        self.endpoint_id = self._node_index
+        self.endpoint_id = self.node_index
         self.relaunch_count = 0
         self._aborted: set[str] = set()
         self._frozen_until = 0.0
@@ -204,7 +206,7 @@ class FakeSupervisor:
         return self.status is EndpointStatus.WAIT2START and not self.is_frozen
 
     def _freeze(self) -> None:
-        self._frozen_until = trio.current_time() + FREEZE_SEC
+        self._frozen_until = trio.current_time() + self.script.freeze_sec
         self._heard = trio.current_time()
 
     def _unfreeze(self) -> None:
@@ -216,12 +218,17 @@ class FakeSupervisor:
         async with self._network.client(self.ip, self._controller_url, timeout=3) as client:
             self._client = client
             while True:
+                await self._unmuted()
                 # Before the message is made: what changes while it is under way needs another one.
                 changed = self._changed
                 known = await (self._heartbeat() if self.is_registered else self._register())
                 with trio.move_on_after(HEARTBEAT_SEC if known else 1.0):
                     await changed.wait()
                     await trio.sleep(0.2)
+
+    async def _unmuted(self) -> None:
+        while self.mute:
+            await trio.sleep(1)
 
     def _identity(self) -> dict[str, object]:
         return {
@@ -237,7 +244,7 @@ class FakeSupervisor:
             "term": self.highest_term,
             "boot_id": self.boot_id,
             "pod_uid": f"uid-{self.ip}",
-            "node_index": self._node_index,
+            "node_index": self.node_index,
             "protocol": None if self.script.seed_only else wire.PROTOCOL,
             "features": () if self.script.seed_only else wire.FEATURES,
         }
@@ -250,7 +257,7 @@ class FakeSupervisor:
                 **{**self._identity(), "epoch": self.epoch},  # type: ignore[arg-type]
                 instance_id=self.instance_id,
                 endpoints=(self._endpoint(),),
-                node_rank=self._node_index,
+                node_rank=self.node_index,
                 freeze_remaining_sec=self._freeze_remaining(),
             )
         else:
@@ -261,6 +268,9 @@ class FakeSupervisor:
                 mgmt_port=("8001",),
             )
         answer = await self._post(route, message)
+        if answer is not None and answer.status_code == 409 and route == "reregister":
+            self._give_the_engine_up()
+            return False
         if answer is None or answer.status_code != 200:
             return False
         self._note(route)
@@ -268,6 +278,15 @@ class FakeSupervisor:
         self.registrations += route == "register"
         self.reregistrations += route == "reregister"
         return True
+
+    def _give_the_engine_up(self) -> None:
+        """Its instance is over: stop the engines and register anew (design 7)."""
+        self._note("gave up")
+        self.engine_alive = False
+        self.instance_id = self.epoch = 0
+        self.run_id = None
+        self.prepared = True
+        self._set(Step.IDLE, EndpointStatus.INITIAL)
 
     async def _heartbeat(self) -> bool:
         self._sequence += 1

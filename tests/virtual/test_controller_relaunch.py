@@ -15,6 +15,9 @@ from supervisor.wire import EndpointStatus, ErrorCode
 from tests.support.controller_world import open_world
 from tests.support.fake_supervisor import FakeSupervisor, Script
 
+# httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
+
 
 def what(happened: list[tuple[str, str]]) -> list[str]:
     return [name for _, name in happened]

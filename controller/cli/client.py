@@ -1,0 +1,105 @@
+"""How the commands speak to the controller: HTTP, and errors as exit codes (design 3).
+
+Exit codes: 1 refused, 4 no such instance or run, 69 controller unreachable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import httpx
+import msgspec
+
+from supervisor import wire
+
+EXIT_REFUSED = 1
+EXIT_NOT_FOUND = 4
+EXIT_UNREACHABLE = 69
+
+CONNECT_SEC = 5.0
+ANSWER_SEC = 30.0
+
+Answer = TypeVar("Answer", bound=msgspec.Struct)
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class CommandFailed(click.ClickException):
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
+
+
+def controller_options(command: F) -> F:
+    """`--controller URL`, `--token-file FILE` and `--json`, for every command that asks the controller."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        click.option(
+            "--token-file",
+            type=click.Path(path_type=Path, dir_okay=False),
+            envvar="PODVISOR_TOKEN_FILE",
+            help="File with the bearer token.  [env: PODVISOR_TOKEN_FILE]",
+        ),
+        click.option(
+            "--controller",
+            "url",
+            envvar="PODVISOR_CONTROLLER",
+            default="http://127.0.0.1:1026",
+            show_default=True,
+            help="URL of the controller.  [env: PODVISOR_CONTROLLER]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+class ControllerClient:
+    """One conversation with the controller."""
+
+    def __init__(self, url: str, token_file: Path | None) -> None:
+        self._url = url
+        self._headers = {"Authorization": f"Bearer {_token(token_file)}"} if token_file else {}
+
+    def get(self, path: str, answer: type[Answer]) -> Answer:
+        try:
+            # The environment's proxies are for the world outside the cluster.
+            with httpx.Client(
+                base_url=self._url,
+                headers=self._headers,
+                timeout=httpx.Timeout(ANSWER_SEC, connect=CONNECT_SEC),
+                trust_env=False,
+            ) as client:
+                response = client.get(path)
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise CommandFailed(
+                f"cannot reach the controller at {self._url}: {error}; is `podvisor controller` running,"
+                " and is this its URL (--controller or PODVISOR_CONTROLLER)?",
+                EXIT_UNREACHABLE,
+            ) from error
+        if response.is_error:
+            raise _refused(response)
+        return _decoded(answer, response, self._url)
+
+
+def _token(path: Path) -> str:
+    try:
+        return path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandFailed(f"cannot read the token file {path}: {error}", EXIT_REFUSED) from error
+
+
+def _decoded(answer: type[Answer], response: httpx.Response, url: str) -> Answer:
+    try:
+        return wire.decode(answer, response.content)
+    except wire.WireError as error:
+        raise CommandFailed(f"{url} answers, but not as a controller: {error}", EXIT_UNREACHABLE) from error
+
+
+def _refused(response: httpx.Response) -> CommandFailed:
+    code = EXIT_NOT_FOUND if response.status_code == 404 else EXIT_REFUSED
+    try:
+        return CommandFailed(wire.decode(wire.ErrorBody, response.content).message, code)
+    except wire.WireError:
+        return CommandFailed(f"the controller answers {response.status_code}: {response.text[:200]}", code)

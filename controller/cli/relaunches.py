@@ -1,0 +1,85 @@
+"""`podvisor relaunches`: the runs there were and are, with their steps and how long each took."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from controller.cli.client import ControllerClient, controller_options
+from supervisor import wire
+from supervisor.cli.words import duration, table
+
+_COLOURS = {"done": "green", "recovered_itself": "green", "obsolete": None, "running": "yellow"}
+
+
+@click.command("relaunches")
+@click.argument("run", required=False)
+@controller_options
+def command(run: str | None, url: str, token_file: Path | None, as_json: bool) -> None:
+    """Show the relaunch runs, newest first, or one RUN (its id) with its steps.
+
+    \b
+    Example: podvisor relaunches --json
+    """
+    controller = ControllerClient(url, token_file)
+    if run is None:
+        views = controller.get("/v1/relaunches", wire.RelaunchesView)
+        click.echo(wire.encode(views)) if as_json else _show(views.relaunches)
+        return
+    view = controller.get(f"/v1/relaunches/{run}", wire.RunView)
+    click.echo(wire.encode(view) if as_json else _detail(view))
+
+
+def _show(views: tuple[wire.RunView, ...]) -> None:
+    if not views:
+        click.echo("no relaunches yet")
+        return
+    rows = [
+        (
+            view.id,
+            str(view.instance_id),
+            str(view.epoch),
+            view.reason,
+            _outcome(view),
+            view.steps[-1].name if view.steps else "queued",
+            duration(_took(view)),
+            view.message,
+        )
+        for view in views
+    ]
+    header = ("RUN", "INSTANCE", "EPOCH", "WHY", "OUTCOME", "LAST STEP", "TOOK", "MESSAGE")
+    first, *lines = table(header, rows).splitlines()
+    click.echo(first)
+    for view, line in zip(views, lines, strict=True):
+        click.secho(line, fg=_COLOURS.get(_outcome(view), "red"))
+
+
+def _detail(view: wire.RunView) -> str:
+    lines = [
+        f"run {view.id} of instance {view.instance_id}, epoch {view.epoch}: {view.reason}",
+        f" outcome: {_outcome(view)}, phase {view.phase}, {duration(_took(view))}: {view.message}",
+        f"    pods: {', '.join(view.supervisors) or '-'}",
+    ]
+    steps = [
+        (step.name, step.started_at, duration(_between(step.started_at, step.ended_at)), step.error or "")
+        for step in view.steps
+    ]
+    return "\n".join((*lines, "", table(("STEP", "STARTED", "TOOK", "ERROR"), steps)))
+
+
+def _outcome(view: wire.RunView) -> str:
+    return view.outcome or "running"
+
+
+def _took(view: wire.RunView) -> float | None:
+    if not view.steps:
+        return None
+    return _between(view.steps[0].started_at, view.steps[-1].ended_at if view.outcome else None)
+
+
+def _between(started_at: str, ended_at: str | None) -> float:
+    """Until now for what has not ended. On another machine's clock a running step may seem negative."""
+    ended = datetime.fromisoformat(ended_at) if ended_at else datetime.now(UTC)
+    return max(0.0, (ended - datetime.fromisoformat(started_at)).total_seconds())
