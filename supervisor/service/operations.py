@@ -7,6 +7,7 @@ machine; nothing is decided here.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +25,8 @@ from supervisor.service.unit_output import UnitOutput, lent
 from supervisor.unit import events as ev
 from supervisor.unit.descent import KILL_DEADLINE_SEC
 from supervisor.unit.state import Rules
+
+INVOCATIONS_REMEMBERED = 64
 
 Tell = Callable[[ev.Event], None]
 
@@ -65,6 +68,7 @@ class Operations:
         self.invocation: Invocation | None = None
         self.stop_report = StopReport()
         """Of the last stop."""
+        self.invocation_ids: deque[str] = deque(maxlen=INVOCATIONS_REMEMBERED)
         self._rules = rules
         self._processes = processes
         self._output = output
@@ -139,6 +143,7 @@ class Operations:
         try:
             await self._around.before_spawn()
             invocation = Invocation(self._rules, self._prepared_launch(), self._processes, self._output, tell)
+            self.invocation_ids.append(invocation.id)
             await invocation.spawn()
         except LaunchError as error:
             tell(ev.SpawnFailed(str(error), NOT_EXECUTABLE))

@@ -32,6 +32,8 @@ from supervisor.unit.state import Rules, UnitState
 from supervisor.unit.states import SubState
 from supervisor.wire import UnitView
 
+__all__ = ["Service", "StartFailed", "StopReport"]
+
 log = logging.getLogger(__name__)
 
 _NOTHING_TO_DO = frozenset(
@@ -82,20 +84,24 @@ class Service:
 
     # --- asked for ---------------------------------------------------------------------------------------------
 
+    def ask_to_start(self, asked_by: str) -> int:
+        """Begin a start, or join the one under way; its invocation's number. Raise StartFailed while closing."""
+        if self._closing:
+            raise StartFailed("its supervisor ends")
+        begins_anew = self.state.at_rest or self.state.descent is not None
+        target = self.state.invocation + begins_anew
+        self._hear(ev.Start(asked_by))
+        return target
+
     async def start(self, *, asked_by: str, launch: LaunchFactory | None = None) -> None:
         """Start it, and return when it is spawned, or skipped for a condition; `wait_until` tells when it is ready.
 
         `launch` replaces the recorded one, for later restarts too. Raise StartFailed if this start does not get that
         far. Cancelled: the start goes on.
         """
-        if self._closing:
-            raise StartFailed("its supervisor ends")
         if launch is not None:
             self._operations.factory = launch
-        begins_anew = self.state.at_rest or self.state.descent is not None
-        target = self.state.invocation + begins_anew
-        self._hear(ev.Start(asked_by))
-        await self._await_spawn(target)
+        await self._await_spawn(self.ask_to_start(asked_by))
 
     async def stop(self, *, asked_by: str, reason: str, grace_sec: float | None = None) -> StopReport:
         """Stop it, or join the stop under way; return when nothing of it is left, or with those that survived.
@@ -147,6 +153,11 @@ class Service:
     def launch(self) -> Launch | None:
         """What the present invocation executes; None before its first command."""
         return self._operations.launch
+
+    @property
+    def invocation_ids(self) -> tuple[str, ...]:
+        """By which processes of earlier incarnations are known; the latest ones, the newest last."""
+        return tuple(self._operations.invocation_ids)
 
     @property
     def epoch(self) -> int | None:

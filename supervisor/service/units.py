@@ -1,0 +1,191 @@
+"""All units of this supervisor: started along their dependencies, stopped against them.
+
+All are asked to start at once, and each waits for those it comes After; so whatever may run in parallel does. Each
+stops when those that come after it have stopped. Engines and controllers are not known here: units whose start is
+decided elsewhere are merely named.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from functools import partial
+
+import trio
+
+from supervisor.service.conditions import unmet
+from supervisor.service.operations import Surroundings, nothing_to_wait_for
+from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFailed, StopReport
+from supervisor.service.service import Service
+from supervisor.unit.graph import Graph
+from supervisor.unit.state import UnitState
+from supervisor.unit.states import RunState
+from supervisor.wire import UnitView
+
+log = logging.getLogger(__name__)
+
+LAST_CALL_SEC = 3.0
+"""So long before the deadline of a shutdown, order no longer matters and everything left is killed."""
+
+
+class NoSuchUnit(Exception):
+    """No unit of this name; the message names those there are."""
+
+
+class Units:
+    """`add` every service, then `run`."""
+
+    def __init__(
+        self, graph: Graph, variables: Callable[[], Mapping[str, str]], *, started_elsewhere: Collection[str] = ()
+    ) -> None:
+        """`variables` are what conditions look at: the supervisor's environment and the placement, as of now.
+
+        `started_elsewhere`: units that others start when their time has come. Who requires one waits for it.
+        """
+        self._graph = graph
+        self._variables = variables
+        self._started_elsewhere = frozenset(started_elsewhere)
+        self._services: dict[str, Service] = {}
+        self._hurried = trio.CancelScope()
+        self._stopping = False
+
+    def add(self, service: Service) -> None:
+        self._services[service.unit.name] = service
+
+    def surroundings_of(
+        self, name: str, before_spawn: Callable[[], Awaitable[None]] = nothing_to_wait_for
+    ) -> Surroundings:
+        """What the service of this unit is to be made with."""
+        return Surroundings(
+            dependencies=partial(self.dependencies_active, name),
+            before_spawn=before_spawn,
+            claims_unowned=partial(self._is_the_only_one_ever_started, name),
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """The services' tasks. Cancelled: all are stopped at once and in no order; `stop_all` first is kinder."""
+        async with trio.open_nursery() as nursery:
+            for service in self._services.values():
+                await nursery.start(service.run)
+            task_status.started()
+
+    # --- asked for ---------------------------------------------------------------------------------------------
+
+    def start_all(self, *, asked_by: str) -> None:
+        """Ask all units to start but those that others start. What comes of it is seen in their states."""
+        for name in self._services.keys() - self._started_elsewhere:
+            self._services[name].ask_to_start(asked_by)
+
+    async def start(self, name: str, *, asked_by: str) -> None:
+        """Start a unit and what it requires and wants; return when it is spawned. Raise NoSuchUnit, StartFailed."""
+        service = self.get(name)
+        if self._stopping:
+            raise StartFailed("all units are being stopped")
+        for other in self._graph.pulled_in_by(name) - self._started_elsewhere - {name}:
+            if self._services[other].state.at_rest and not self._services[other].state.satisfied:
+                self._services[other].ask_to_start(f"{name}, which needs it")
+        await service.start(asked_by=asked_by)
+
+    async def stop(self, name: str, *, asked_by: str, reason: str) -> StopReport:
+        """Stop a unit, and before it those that require it. Raise NoSuchUnit. Cancelled: what was begun goes on."""
+        service = self.get(name)
+        await self._stop_in_order(self._dependents_of(name), asked_by=asked_by, reason=f"{name} is stopped: {reason}")
+        return await service.stop(asked_by=asked_by, reason=reason)
+
+    async def stop_all(self, deadline: float, *, asked_by: str, reason: str) -> Mapping[str, StopReport]:
+        """Stop everything in order, before the deadline; the reports of those that are not verified to be gone.
+
+        Near the deadline, or after `hurry`, order ends and everything left is killed.
+        """
+        self._stopping = True
+        now = trio.current_time()
+        self._hurried.deadline = deadline - min(LAST_CALL_SEC, (deadline - now) / 2)
+        with self._hurried:
+            await self._stop_in_order(frozenset(self._services), asked_by=asked_by, reason=reason)
+        if self._hurried.cancelled_caught:
+            log.warning("not everything has stopped in time: what is left is killed")
+        reports: dict[str, StopReport] = {}
+        with trio.move_on_at(deadline):
+            async with trio.open_nursery() as nursery:
+                for service in self._services.values():
+                    nursery.start_soon(self._kill, service, asked_by, reason, reports)
+        left = (name for name, service in self._services.items() if not service.state.at_rest)
+        reports |= {name: StopReport(gone=False, survivors=("not stopped in time",)) for name in left}
+        return {name: report for name, report in reports.items() if not report.gone}
+
+    def hurry(self) -> None:
+        """The second SIGTERM: kill now what is being stopped."""
+        self._hurried.cancel(reason="hurried")
+
+    # --- asked about -------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> Service:
+        """Raise NoSuchUnit."""
+        try:
+            return self._services[name]
+        except KeyError:
+            known = ", ".join(sorted(self._services)) or "none"
+            raise NoSuchUnit(f"there is no unit {name!r} here; there are: {known}") from None
+
+    def __iter__(self) -> Iterator[Service]:
+        """In the order in which they start."""
+        return (self._services[name] for name in self._graph.start_order() if name in self._services)
+
+    def views(self, now: float) -> tuple[UnitView, ...]:
+        return tuple(service.view(now) for service in self)
+
+    async def dependencies_active(self, name: str) -> None:
+        """Until all that this unit comes After is active, or will not be.
+
+        After is order alone, as in systemd: what is down and not asked to start is not waited for, unless it is
+        required; then DependencyUnmet is raised. Raise ConditionUnmet when the unit is to be skipped.
+        """
+        condition = unmet(self._services[name].unit.conditions, self._variables())
+        if condition is not None:
+            raise ConditionUnmet(condition)
+        required = self._graph.requirements_of(name)
+        earlier = self._graph.order_after(name)
+        for other in sorted(earlier):
+            state = await self._services[other].wait_until(partial(self._is_decided, other, other in required))
+            if other in required and not state.satisfied:
+                raise DependencyUnmet(f"dependency {other} is {state.sub_state}: {state.reason}")
+        for other in sorted(required - earlier):
+            state = self._services[other].state
+            if state.state is RunState.FAILED:
+                raise DependencyUnmet(f"dependency {other} is {state.sub_state}: {state.reason}")
+
+    def _is_decided(self, name: str, required: bool, state: UnitState) -> bool:
+        if state.satisfied:
+            return True
+        return state.at_rest and not (required and name in self._started_elsewhere)
+
+    def _is_the_only_one_ever_started(self, name: str) -> bool:
+        return not any(service.state.started for other, service in self._services.items() if other != name)
+
+    def _dependents_of(self, name: str) -> frozenset[str]:
+        """Those that require it, at any distance, and that are ours to stop."""
+        found: set[str] = set()
+        waiting = [name]
+        while waiting:
+            for other in self._graph.required_by(waiting.pop()) - found - self._started_elsewhere - {name}:
+                found.add(other)
+                waiting.append(other)
+        return frozenset(found & self._services.keys())
+
+    async def _stop_in_order(self, names: frozenset[str], *, asked_by: str, reason: str) -> None:
+        stopped = {name: trio.Event() for name in names}
+
+        async def stop_in_turn(name: str) -> None:
+            for later in names:
+                if name in self._graph.order_after(later):
+                    await stopped[later].wait()
+            await self._services[name].stop(asked_by=asked_by, reason=reason)
+            stopped[name].set()
+
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(stop_in_turn, name)
+
+    async def _kill(self, service: Service, asked_by: str, reason: str, reports: dict[str, StopReport]) -> None:
+        grace = 0.0 if self._hurried.cancelled_caught else None
+        reports[service.unit.name] = await service.stop(asked_by=asked_by, reason=reason, grace_sec=grace)
