@@ -1,0 +1,250 @@
+"""The output of one unit, over all its invocations: drained, forwarded, and kept in a bounded tail.
+
+Here are the pipes and the reading. `stream.py` says what becomes of what was read, `lines.py` cuts it into lines,
+`line_format.py` dresses them, `sink.py` writes them, `tail.py` keeps the last ones.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from supervisor.process.line_format import Field, LineFormat, bare, json_object, prefixed
+from supervisor.process.rate_limit import RateLimit
+from supervisor.process.rotation import RotatingFile
+from supervisor.process.sink import BUFFER_BYTES, MarkingWriter, Sink, drop_mark, write_all_to
+from supervisor.process.stream import ByteStream, LineStream, Stream
+from supervisor.process.tail import Follower, Gap, Tail
+
+__all__ = ["ContainerStdout", "Follower", "Gap", "Output", "Pipes", "RateLimit"]
+
+TAIL_BYTES = 256 * 1024
+ROTATE_SIZE = 50_000_000
+ROTATE_KEEP = 5
+FLUSH_FILE_SEC = 2.0
+_PIPE_BYTES = 1024 * 1024
+_READ_BYTES = 256 * 1024
+
+
+class ContainerStdout(Sink):
+    """The supervisor's own stdout or stderr, which all units and the supervisor itself share."""
+
+    def __init__(self, descriptor: int = 1, *, buffer_bytes: int = BUFFER_BYTES) -> None:
+        super().__init__(write_all_to(descriptor), buffer_bytes=buffer_bytes)
+        self._own = MarkingWriter(self, partial(drop_mark, bare))
+
+    def write(self, data: bytes) -> None:
+        """Buffer it for `run()`; never blocks. What finds no room is counted and marked."""
+        self._own.write((data,))
+
+    def write_line(self, text: str) -> None:
+        self.write(text.encode("utf-8", "backslashreplace") + b"\n")
+
+
+class Pipes:
+    """The two pipes of one invocation: write ends for the process, read ends for the pump."""
+
+    def __init__(self) -> None:
+        """Raise OSError when descriptors have run out; then none is left open."""
+        self._open: set[int] = set()
+        try:
+            self._read_stdout, self.stdout = self._pipe()
+            self._read_stderr, self.stderr = self._pipe()
+        except OSError:
+            self.close()
+            raise
+
+    def close_write_ends(self) -> None:
+        """Once the process has them: only when all copies are closed does the pump see the end."""
+        self._close({self.stdout, self.stderr})
+
+    def close(self) -> None:
+        """Whatever nobody has taken or closed yet."""
+        self._close(set(self._open))
+
+    def take_read_ends(self) -> tuple[int, int]:
+        """Those of stdout and stderr, which are the caller's to close from now on."""
+        self._open -= {self._read_stdout, self._read_stderr}
+        return self._read_stdout, self._read_stderr
+
+    def _pipe(self) -> tuple[int, int]:
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        self._open |= {read_end, write_end}
+        os.set_blocking(read_end, False)  # the write end stays as programs expect it
+        with suppress(OSError):  # a user's total is limited, and a small pipe works too
+            fcntl.fcntl(read_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        return read_end, write_end
+
+    def _close(self, descriptors: set[int]) -> None:
+        for descriptor in descriptors & self._open:
+            self._open.remove(descriptor)
+            os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """Where one of the two streams goes, over all invocations."""
+
+    stream: str
+    mode: str
+    sink: Sink | None
+    writer: MarkingWriter | None
+
+
+class Output:
+    """What one unit writes. Modes are those of StandardOutput: `pass`, `prefix`, `json`, `null`, `file:PATH`."""
+
+    def __init__(
+        self,
+        unit: str,
+        mode: str,
+        stdout: ContainerStdout,
+        *,
+        stderr_mode: str | None = None,
+        stderr: ContainerStdout | None = None,
+        tail_bytes: int = TAIL_BYTES,
+        rate_limit: RateLimit | None = None,
+        rotate_size: int = ROTATE_SIZE,
+        rotate_keep: int = ROTATE_KEEP,
+    ) -> None:
+        """Without `stderr_mode` and `stderr` both streams go the same way. Raise ValueError for an unknown mode."""
+        self.unit = unit
+        self.tail = Tail(tail_bytes)
+        self.last_output_at: float | None = None
+        """trio time."""
+        self.bytes_total = 0
+        self.lines_total = 0
+        self._rate_limit = rate_limit
+        self._open_file = partial(RotatingFile, max_bytes=rotate_size, keep=rotate_keep)
+        self._files: dict[str, tuple[RotatingFile, Sink]] = {}
+        self._stdout = self._route("stdout", mode, stdout)
+        self._stderr = self._route("stderr", mode if stderr_mode is None else stderr_mode, stderr or stdout)
+
+    @property
+    def dropped_total(self) -> int:
+        """Bytes that were read and could not be written. They are in the tail all the same."""
+        writers = (route.writer for route in (self._stdout, self._stderr) if route.writer is not None)
+        return sum(writer.dropped_bytes for writer in writers) + sum(
+            sink.lost_bytes for _, sink in self._files.values()
+        )
+
+    def lines(self, count: int) -> list[str]:
+        """The last lines, oldest first, as far as the tail reaches."""
+        return self.tail.lines(count)
+
+    def follow(self, backlog: int = 0) -> Follower:
+        """An endless async iterator over the lines to come, with a `Gap` wherever a slow reader lost some."""
+        return self.tail.follow(backlog)
+
+    def reopen(self) -> None:
+        """Open log files anew, after something has moved them away."""
+        for file, _ in self._files.values():
+            file.reopen()
+
+    def open(self) -> Pipes:
+        """New pipes for a new invocation. Give them to `pump`, or close them if there is nothing to pump."""
+        return Pipes()
+
+    async def pump(self, pipes: Pipes, fields: Mapping[str, Field] | None = None) -> None:
+        """Drain both pipes until all their writers are gone, or until cancelled.
+
+        `fields` (epoch, rank) stand in every line of `prefix` and `json`. A grandchild can hold a pipe open for ever:
+        bound this with a scope once the main process has ended. Cancelled, it still reads what the pipes hold at
+        that moment. The read ends are closed when it returns.
+        """
+        read_stdout, read_stderr = pipes.take_read_ends()
+        async with self._writing_files(), trio.open_nursery() as nursery:
+            for descriptor, route in ((read_stdout, self._stdout), (read_stderr, self._stderr)):
+                nursery.start_soon(self._drain, descriptor, self._stream(route, fields or {}), route.sink)
+
+    async def _drain(self, descriptor: int, stream: Stream, sink: Sink | None) -> None:
+        try:
+            while True:
+                with trio.move_on_at(stream.due) as patience:
+                    await trio.lowlevel.wait_readable(descriptor)
+                if patience.cancelled_caught:
+                    self.lines_total += stream.overdue(trio.current_time())
+                elif self._read(descriptor, stream) == 0:
+                    return
+                if sink is not None:
+                    await sink.room()
+        finally:
+            left = _PIPE_BYTES
+            while left > 0 and (read := self._read(descriptor, stream)):
+                left -= read
+            self.lines_total += stream.finish()
+            os.close(descriptor)
+
+    def _read(self, descriptor: int, stream: Stream) -> int | None:
+        """How many bytes there were; 0 at the end, None when there is nothing now."""
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return None
+        if data:
+            now = trio.current_time()
+            self.last_output_at = now
+            self.bytes_total += len(data)
+            self.lines_total += stream.feed(data, now)
+        return len(data)
+
+    @asynccontextmanager
+    async def _writing_files(self) -> AsyncIterator[None]:
+        """The tasks of the file sinks; a cancel waits for them, but not long."""
+        sinks = [(sink, trio.CancelScope(shield=True)) for _, sink in self._files.values()]
+
+        async def write(sink: Sink, scope: trio.CancelScope) -> None:
+            with scope:
+                await sink.run()
+
+        async with trio.open_nursery() as nursery:
+            for sink, scope in sinks:
+                nursery.start_soon(write, sink, scope)
+            try:
+                yield
+            finally:
+                deadline = trio.current_time() + FLUSH_FILE_SEC
+                with trio.CancelScope(deadline=deadline, shield=True):
+                    for sink, _ in sinks:
+                        await sink.flush(deadline)
+                for _, scope in sinks:
+                    scope.cancel()
+
+    def _route(self, stream: str, mode: str, container: ContainerStdout) -> _Route:
+        kind, _, path = mode.partition(":")
+        if mode == "null":
+            return _Route(stream, kind, None, None)
+        if kind == "file" and path:
+            sink: Sink = self._file_sink(path)
+        elif mode in ("pass", "prefix", "json"):
+            sink = container
+        else:
+            raise ValueError(
+                f"unit {self.unit}: unknown output mode {mode!r}; known are pass, prefix, json, null and file:PATH"
+            )
+        mark = partial(drop_mark, self._line_format(stream, kind, {}))
+        return _Route(stream, kind, sink, MarkingWriter(sink, mark))
+
+    def _file_sink(self, path: str) -> Sink:
+        if path not in self._files:
+            file = self._open_file(Path(path))
+            self._files[path] = file, Sink(file.write_all)
+        return self._files[path][1]
+
+    def _stream(self, route: _Route, fields: Mapping[str, Field]) -> Stream:
+        if route.writer is None or route.mode not in ("prefix", "json"):
+            return ByteStream(self.tail, route.writer)
+        line_format = self._line_format(route.stream, route.mode, fields)
+        return LineStream(self.tail, route.writer, line_format, self._rate_limit)
+
+    def _line_format(self, stream: str, mode: str, fields: Mapping[str, Field]) -> LineFormat:
+        if mode == "json":
+            return json_object(self.unit, stream, fields)
+        return prefixed(self.unit, fields) if mode == "prefix" else bare

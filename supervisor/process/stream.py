@@ -1,0 +1,116 @@
+"""What becomes of the bytes of one stream. Nothing here blocks or waits: `output.py` reads, `sink.py` writes."""
+
+from __future__ import annotations
+
+import math
+import select
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from supervisor.process.line_format import LineFormat
+from supervisor.process.lines import MAX_LINE_BYTES, LineSplitter
+from supervisor.process.rate_limit import LineLimiter, RateLimit
+from supervisor.process.sink import MarkingWriter
+from supervisor.process.tail import Tail
+
+
+class Stream(Protocol):
+    """Takes what was read, chunk by chunk; every method answers how many lines it has seen end."""
+
+    @property
+    def due(self) -> float:
+        """When `overdue` wants to be called though nothing was read."""
+
+    def feed(self, data: bytes, now: float) -> int: ...
+
+    def overdue(self, now: float) -> int: ...
+
+    def finish(self) -> int: ...
+
+
+class ByteStream:
+    """Passes chunks on as they are (`pass`, `file:`) or not at all (`null`); only the tail sees lines."""
+
+    due = math.inf
+
+    def __init__(self, tail: Tail, writer: MarkingWriter | None) -> None:
+        self._tail = tail
+        self._writer = writer
+        self._rest = b""
+
+    def feed(self, data: bytes, now: float) -> int:
+        if self._writer is not None:
+            self._writer.write((data,))
+        end = data.rfind(b"\n") + 1
+        if end:
+            self._tail.append(self._rest + data[:end])
+            self._rest = data[end:]
+        else:
+            self._rest += data
+        if len(self._rest) > MAX_LINE_BYTES:
+            self._tail.append(self._rest + b"\n")
+            self._rest = b""
+        return data.count(b"\n")
+
+    def overdue(self, now: float) -> int:
+        return 0
+
+    def finish(self) -> int:
+        last, self._rest = self._rest, b""
+        if last:
+            self._tail.append(last + b"\n")
+        return 1 if last else 0
+
+
+class LineStream:
+    """Cuts, limits and dresses lines (`prefix`, `json`); a line that fits into a pipe's atomic write is never torn."""
+
+    def __init__(
+        self, tail: Tail, writer: MarkingWriter, line_format: LineFormat, rate_limit: RateLimit | None
+    ) -> None:
+        self._tail = tail
+        self._writer = writer
+        self._format = line_format
+        self._splitter = LineSplitter()
+        self._limiter = LineLimiter(rate_limit)
+
+    @property
+    def due(self) -> float:
+        return self._splitter.due
+
+    def feed(self, data: bytes, now: float) -> int:
+        return self._pass_on(self._splitter.feed(data, now), now)
+
+    def overdue(self, now: float) -> int:
+        return self._pass_on(self._splitter.overdue(now), now)
+
+    def finish(self) -> int:
+        return self._pass_on(self._splitter.finish(), -math.inf)
+
+    def _pass_on(self, lines: list[bytes], now: float) -> int:
+        if not lines:
+            return 0
+        self._tail.append(b"\n".join(lines) + b"\n")  # the limit is for the log; the tail is bounded anyway
+        admitted, suppressed = self._limiter.admit(lines, now)
+        if suppressed:
+            note = f"[podvisor: {suppressed} lines were suppressed: more than LogRateLimitBurst in an interval]"
+            admitted = [note.encode(), *admitted]
+        self._writer.write(tuple(packed(map(self._format, admitted))))
+        return len(lines)
+
+
+def packed(lines: Iterable[bytes], limit: int = select.PIPE_BUF) -> Iterator[bytes]:
+    """As many whole lines together as one write(2) is sure not to tear apart, should others share the pipe.
+
+    One write for each line would wake the reader for each line: a tenth of the speed.
+    """
+    together: list[bytes] = []
+    size = 0
+    for line in lines:
+        if size + len(line) > limit and together:
+            yield b"".join(together)
+            together, size = [], 0
+        together.append(line)
+        size += len(line)
+    if together:
+        yield b"".join(together)
