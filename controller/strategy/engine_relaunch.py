@@ -147,7 +147,7 @@ class _Execution:
         run = self._run
         if run is None:
             return
-        follow = self._closed.follow if self._closed and self._closed.outcome in FOLLOWED else None
+        follow = self._closed.follow if self._closed else None
         now = trio.current_time()
         self._registry.close(self._recovery, view(run, wall_clock(now)), follow, now)
 

@@ -22,6 +22,7 @@ from controller.model.relaunch.exchange import (
     InstanceInactive,
     Journal,
     MemberSilent,
+    Registered,
     SaveBudget,
     Send,
     StepDown,
@@ -697,6 +698,100 @@ def test_a_closed_run_answers_nothing() -> None:
     drive.cancel(CancelKind.ABORT)
     assert plan.step(drive.run, Tick(), drive.now) == (drive.run, ())
     assert plan.deadline(drive.run) is None
+
+
+# --- what is odd ----------------------------------------------------------------------------------------------
+
+
+def test_a_member_that_leaves_in_the_middle_takes_the_others_into_phase_two() -> None:
+    drive = Drive.open(serving()).to(RunStep.AWAIT)
+    drive.heartbeat(1, INITIAL, leaving=True)
+    assert "is leaving" in drive.run.message
+    assert drive.run.step is RunStep.PHASE2
+
+
+def test_an_overtaken_heartbeat_says_nothing() -> None:
+    drive = Drive.open(serving()).to(RunStep.AWAIT)
+    drive.heartbeat(0, NORMAL)
+    drive.heartbeat(1, INITIAL, sequence=9)
+    drive.heartbeat(1, NORMAL, sequence=8)
+    assert drive.run.outcome is None
+
+
+def test_a_word_said_before_the_start_says_nothing_about_what_was_started() -> None:
+    """An unextended peer names no epoch, and may still have been normal when it was asked."""
+    instance = serving(features=(), boot_id=None)
+    drive = Drive.open(instance)
+    for index in range(2):
+        drive.answer(index, seen(instance, drive.key(index), drive.now))
+    drive.now += 0.5
+    drive.answer_all()
+    assert drive.run.step is RunStep.AWAIT
+    drive.heartbeat(0, NORMAL, epoch=0)
+    assert drive.run.outcome is None
+    drive.heartbeat(1, NORMAL, epoch=0)
+    assert drive.run.outcome is Outcome.DONE
+
+
+def test_start_answered_for_another_epoch_is_not_accepted() -> None:
+    drive = Drive.open(serving()).to(RunStep.START)
+    drive.answer(0, drive.willing(0, drive.pending[drive.key(0)].request))
+    for _ in range(3):
+        while drive.asked(1) != "start":
+            drive.tick()
+        drive.answer(1, Accepted(Step.LOADING, 4, "boot-1-1"))
+    assert drive.run.step is RunStep.PHASE2
+
+
+def test_prepare_answered_with_failed_is_hopeless() -> None:
+    drive = Drive.open(serving()).to(RunStep.PREPARE)
+    drive.answer(1, Accepted(Step.FAILED, 5, "boot-1-1", message="port 10000 is taken"))
+    assert drive.run.step is RunStep.PHASE2
+    assert "port 10000 is taken" in drive.run.message
+
+
+def test_a_refused_poll_is_an_unanswered_one() -> None:
+    drive = Drive.open(serving())
+    drive.answer(0, drive.willing(0, drive.pending[drive.key(0)].request))
+    drive.refuse(1, ErrorCode.FAILED)
+    assert drive.run.step is RunStep.PROBE
+    drive.tick()
+    assert drive.asked(1) == "probe"
+
+
+def test_a_refused_abort_is_followed_by_stop_and_a_refused_stop_is_an_error() -> None:
+    drive = Drive.open(serving()).to(RunStep.PREPARE)
+    drive.refuse(1, ErrorCode.FAILED)
+    drive.refuse(1, ErrorCode.NOT_STARTED)
+    assert drive.asked(1) == "stop"
+    drive.refuse(1, ErrorCode.STALE_EPOCH)
+    (error,) = drive.errors()
+    assert "10.0.0.2:1026" in error.message
+    assert "stale_epoch" in error.message
+
+
+def test_events_of_strangers_and_a_second_cancel_change_nothing() -> None:
+    drive = Drive.open(serving()).to(RunStep.PREPARE)
+    stranger = replace(drive.key(0), node="#7")
+    assert drive.step(MemberSilent(stranger)) == ()
+    drive.cancel(CancelKind.ABORT)
+    assert drive.cancel(CancelKind.ABORT) == ()
+    assert drive.cancel(CancelKind.SUSPEND) == ()
+    assert drive.run.step is RunStep.CLEANUP
+
+
+def test_the_same_registration_again_is_no_new_boot() -> None:
+    drive = Drive.open(serving()).to(RunStep.PREPARE)
+    drive.step(Registered(drive.key(1), "boot-1-1"))
+    assert drive.run.step is RunStep.PREPARE
+
+
+def test_an_endpoint_normal_in_another_epoch_has_not_recovered() -> None:
+    instance = serving()
+    drive = Drive.open(instance, replace(FAULT, endpoint_abnormal=True))
+    drive.answer(0, seen(instance, drive.key(0), drive.now))
+    drive.answer(1, seen(instance, drive.key(1), drive.now, epoch=3))
+    assert drive.run.step is RunStep.PREPARE
 
 
 # --- members that know only restart and abort -----------------------------------------------------------------

@@ -31,8 +31,6 @@ SAYING_GOODBYE = frozenset({RunStep.PHASE2, RunStep.CLEANUP})
 
 def take_answer(run: Run, row: Progress, answer: Answer, now: float) -> Progress:
     """The answer to the row's outstanding request."""
-    if row.left:
-        return settled(row)
     if run.step in SAYING_GOODBYE:
         return _take_farewell(run, row, answer, now)
     match answer:
@@ -54,7 +52,7 @@ def compare_boot(row: Progress, boot_id: str | None) -> Progress:
     """Every message and every answer of every step is compared: nothing times out on a quick restart (F3)."""
     if row.left or same_boot(row.member.boot_id, boot_id):
         return row
-    return settled(replace(row, left=True, gone=f"the container of {row.address} restarted"))
+    return _left(row)
 
 
 def observe(run: Run, row: Progress, seen: Observation) -> Progress:
@@ -93,8 +91,7 @@ def take_fault(run: Run, row: Progress, fault: Fault) -> Progress:
 def take_registration(row: Progress, event: Registered) -> Progress:
     if event.boot_id is not None and event.boot_id == row.member.boot_id:
         return row
-    gone = f"the container of {row.address} restarted"
-    return settled(replace(row, left=True, new_boot=True, gone=row.gone or gone))
+    return replace(_left(row), new_boot=True)
 
 
 def last_heartbeat(row: Progress) -> float:
@@ -140,8 +137,14 @@ def _take_refused(run: Run, row: Progress, answer: Refused, now: float) -> Progr
     if answer.code is ErrorCode.STALE_EPOCH:
         return replace(settled(row), higher_epoch=max(answer.epoch or 0, run.epoch))
     if answer.code is ErrorCode.WRONG_BOOT:
-        return settled(replace(row, left=True, gone=f"the container of {row.address} restarted"))
+        return _left(row)
     return _refuses(row, f"{row.address} answers {answer.code}: {answer.message}")
+
+
+def _left(row: Progress) -> Progress:
+    """Its boot is over: there is nobody to send anything to."""
+    gone = row.gone or f"the container of {row.address} restarted"
+    return settled(replace(row, left=True, gone=gone))
 
 
 def _refuses(row: Progress, why: str) -> Progress:
@@ -177,7 +180,7 @@ def _take_farewell(run: Run, row: Progress, answer: Answer, now: float) -> Progr
                 return _stop_instead(row, now)
             return replace(settled(row), farewell=Farewell.ACKNOWLEDGED)
         case Refused(code=ErrorCode.WRONG_BOOT):
-            return replace(settled(row), left=True)
+            return _left(row)
         case Refused() if row.farewell is Farewell.ABORT and run.step is RunStep.PHASE2:
             return _stop_instead(row, now)
         case Refused(code, message) if code not in WAIT:
