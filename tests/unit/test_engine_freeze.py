@@ -345,3 +345,8 @@ def test_a_refused_command_moves_nothing() -> None:
     rig.refused(prepare(1, "run-1"))
     rig.refused(start(1, "run-1"))
     assert rig.state.freeze == before
+    rig = rig_at(Step.CLEANING)
+    before = rig.state.freeze
+    rig.now += 30
+    rig.refused(start(2, "run-2"))
+    assert rig.state.freeze == before

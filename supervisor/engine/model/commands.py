@@ -111,12 +111,11 @@ def start(state: Operation, message: EngineRestartMsg, now: float) -> Result:
     refused = _refuse_epochs(message) or _refuse_held(state)
     if refused is not None:
         return state, (), refused
-    state = state.heard(message.run_id, now)
     if state.step is Step.PREPARED:
-        started, actions = begin_start(state, message.start or state.placement, now)
+        started, actions = begin_start(state.heard(message.run_id, now), message.start or state.placement, now)
         return started, actions, Accepted(started.epoch, SPAWNED_STEPS)
     if state.step in STARTED_STEPS:
-        return state, (), Accepted(state.epoch, SPAWNED_STEPS)
+        return state.heard(message.run_id, now), (), Accepted(state.epoch, SPAWNED_STEPS)
     if state.step is Step.FAILED:
         return state, (), Refused(ErrorCode.FAILED, state.error or "the relaunch failed here")
     if state.step is Step.ABORTED:
