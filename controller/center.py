@@ -62,6 +62,7 @@ class Center:
                 await self._store.save_budget(budget)
                 self._registry.set_budget(budget)
             self._registry.tick(trio.current_time())
+            await self._supervisors.close_idle(trio.current_time())
 
     async def _recover(self, recovery: Recovery) -> None:
         outcome = await self._strategy.execute(recovery)
@@ -85,8 +86,6 @@ class Center:
         async with trio.open_nursery() as nursery:
             for member in departure.to_stop:
                 nursery.start_soon(self._stop, departure.instance, member, term)
-        for member in departure.instance.members:
-            await self._supervisors.forget(member.address)
 
     async def _stop(self, instance: Instance, member: Member, term: int) -> None:
         request = wire.StopMsg(

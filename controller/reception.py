@@ -16,6 +16,7 @@ from controller.model.relaunch.exchange import Fault
 from controller.model.relaunch.run import Cause, RunReason
 from controller.registry import Registry
 from supervisor import wire
+from supervisor.shared.error_window import ErrorWindow
 
 
 class Unknown(Exception):
@@ -25,6 +26,7 @@ class Unknown(Exception):
 class Reception:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._repeated = ErrorWindow()
 
     def register(self, message: wire.RegisterMsg, now: float) -> Joined | Rejected:
         self._registry.terms.learn(message.term)
@@ -90,14 +92,17 @@ class Reception:
             budget=self._registry.budget_of(entry.instance),
             settings=self._registry.policy.relaunch,
         )
-        self._registry.tell(
-            entry,
-            "fault",
-            f"{fault.message}; answered {judgement.recovery}: {judgement.reason}",
-            level="warning",
-            reason=message.exception_type,
-            member=member.key,
-        )
+        held_back = self._repeated.admit(str(fault.identity), now)
+        if held_back is not None:
+            more = f" ({held_back} reports like it were not shown)" if held_back else ""
+            self._registry.tell(
+                entry,
+                "fault",
+                f"{fault.message}; answered {judgement.recovery}: {judgement.reason}{more}",
+                level="warning",
+                reason=message.exception_type,
+                member=member.key,
+            )
         if judgement.recovery is not wire.Recovery.NONE:
             entry.reported.add(fault.identity)
         if judgement.opens:
@@ -119,8 +124,10 @@ class Reception:
     def report_hardware_fault(self, message: wire.HardwareFaultMsg) -> wire.FaultAnswer:
         """Told to people only: no strategy answers to hardware faults yet, so nobody is told to wait.
 
-        Raises Unknown.
+        Raises Unknown and WireError.
         """
+        if message.pod_ip is None:
+            raise wire.WireError("pod_ip: needed, because which pods a node carries is not known here")
         for entry in self._registry.entries():
             for member in entry.instance.members:
                 if member.ip == message.pod_ip:

@@ -21,7 +21,7 @@ from controller.model import instance as instances
 from controller.model.assembly import Joined, Rejected
 from controller.model.budget import Budget, BudgetKey
 from controller.model.instance import AskDirectly, Instance, InstanceStatus
-from controller.model.member import InstanceKey, Member, MemberKey, Observation
+from controller.model.member import InstanceKey, Member, MemberKey, Observation, same_boot
 from controller.model.need import run_needed
 from controller.model.relaunch.exchange import Cancel, CancelKind, Heartbeat, MemberSilent, Registered
 from controller.model.relaunch.run import Cause
@@ -161,7 +161,8 @@ class Registry:
         if entry is None:
             return
         entry.asked.discard(member.key)
-        if seen is not None:
+        # Another boot's answer proves that this life is over, whatever is there now.
+        if seen is not None and same_boot(member.boot_id, seen.boot_id):
             self.observe(entry, member.key, seen, now)
             return
         entry.instance = instances.unreachable(entry.instance, member.key, now)

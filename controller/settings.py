@@ -193,6 +193,11 @@ def _not_carried_out(values: Sections) -> Iterator[Mistake]:
     """Known keys that would give a false feeling of safety if they were ignored."""
     if values["controller"]["store"] != "memory":
         yield Mistake("controller", "store", 'only "memory" is carried out yet')
+    fault, default = values["fault_tolerance_config"], FaultToleranceSection()
+    if fault["on_member_lost"] != default.on_member_lost:
+        yield Mistake("fault_tolerance_config", "on_member_lost", 'only "restart-all" is carried out yet')
+    if fault["max_phase2_fraction"] != default.max_phase2_fraction:
+        yield Mistake("fault_tolerance_config", "max_phase2_fraction", "this brake is not carried out yet")
     for key, value in values["tls"].items():
         if value:
             yield Mistake("tls", key, "the controller cannot serve TLS yet: leave it out")

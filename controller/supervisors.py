@@ -26,6 +26,8 @@ from supervisor.wire import Action, EngineRestartMsg, ErrorCode, StartCmdMsg, St
 
 CONNECT_SEC = 1.0
 MAX_ANSWER_BYTES = 1 << 20
+IDLE_SEC = 300.0
+"""Longer than any request may take."""
 KEEP_ALIVE_SEC = 10.0
 """Below the supervisors' keep-alive, so that it is us who close an idle connection."""
 OUR_SHARE = 0.95
@@ -48,6 +50,7 @@ class Supervisors:
         self._token = token
         self._transport = transport
         self._clients: dict[str, httpx.AsyncClient] = {}
+        self._used: dict[str, float] = {}
 
     async def ask(self, address: str, request: Request, timeout_sec: float) -> Answer:
         """Send one request to `address` (`10.0.0.2:1026`) and say what came of it, in `timeout_sec` at most.
@@ -61,7 +64,7 @@ class Supervisors:
         except httpx.ConnectError as error:
             return Unreachable(Silence.REFUSED, f"{address}: {error}")
         except httpx.PoolTimeout:
-            await self.forget(address)
+            await self._forget(address)
             return Unreachable(Silence.SILENT, f"{address}: all connections to it are stuck")
         except (httpx.TimeoutException, trio.TooSlowError):
             return Unreachable(Silence.SILENT, f"{address}: no answer within {timeout_sec:g} s")
@@ -71,21 +74,28 @@ class Supervisors:
             return _refused(status, body)
         return _observed(body) if isinstance(request, Probe) else _accepted(request, body)
 
-    async def forget(self, address: str) -> None:
-        """Close the connections to an address that is no member's any more."""
-        client = self._clients.pop(address, None)
-        if client is not None:
-            await client.aclose()
+    async def close_idle(self, now: float) -> None:
+        """Forget addresses that nobody has asked for long: pods come back under others."""
+        for address, used in list(self._used.items()):
+            if now - used > IDLE_SEC:
+                await self._forget(address)
 
     async def aclose(self) -> None:
         for address in list(self._clients):
-            await self.forget(address)
+            await self._forget(address)
+
+    async def _forget(self, address: str) -> None:
+        client = self._clients.pop(address, None)
+        self._used.pop(address, None)
+        if client is not None:
+            await client.aclose()
 
     def _client(self, address: str) -> httpx.AsyncClient:
         client = self._clients.get(address)
         if client is None:
             client = httpx.AsyncClient(base_url=f"http://{address}", transport=self._transport())
             self._clients[address] = client
+        self._used[address] = trio.current_time()
         return client
 
     def _build(self, client: httpx.AsyncClient, request: Request, timeout_sec: float) -> httpx.Request:

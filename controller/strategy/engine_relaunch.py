@@ -13,7 +13,7 @@ import trio
 from controller.clock import wall_clock
 from controller.entry import Entry
 from controller.model import instance as instances
-from controller.model.member import MemberKey
+from controller.model.member import MemberKey, Observation
 from controller.model.relaunch import exchange, plan
 from controller.model.relaunch.exchange import (
     Action,
@@ -25,8 +25,8 @@ from controller.model.relaunch.exchange import (
     Send,
     Unreachable,
 )
+from controller.model.relaunch.run import Cause, Run
 from controller.model.relaunch.run import Outcome as RunOutcome
-from controller.model.relaunch.run import Run
 from controller.model.relaunch.view import view
 from controller.recovery import Recovery
 from controller.registry import Registry
@@ -132,10 +132,11 @@ class _Execution:
             self._open(self._registry.terms.current)
         if self._is_over:
             return
-        # What was decided and not begun must not begin any more.
-        self._waiting.clear()
-        self._recovery.inbox.clear()
-        self._step(cancel)
+        if self._run is not None and self._run.outcome is None:
+            # What was decided and not begun must not begin any more.
+            self._waiting.clear()
+            self._recovery.inbox.clear()
+            self._step(cancel)
         with trio.move_on_after(CLEANUP_SEC):
             await self.drive()
         if not self._is_over:
@@ -147,9 +148,8 @@ class _Execution:
         run = self._run
         if run is None:
             return
-        follow = self._closed.follow if self._closed else None
         now = trio.current_time()
-        self._registry.close(self._recovery, view(run, wall_clock(now)), follow, now)
+        self._registry.close(self._recovery, view(run, wall_clock(now)), self._follow(), now)
 
     def outcome(self) -> Outcome:
         if self._closed is None:
@@ -157,6 +157,13 @@ class _Execution:
         if self._closed.outcome in FOLLOWED:
             return Recovered(self._closed.message)
         return Failed(f"{self._closed.outcome}: {self._closed.message}")
+
+    def _follow(self) -> Cause | None:
+        """The run to open at once; else the instance itself says when it needs one."""
+        if self._is_deposed:
+            # Nobody else leads while this process serves: it goes on, with the higher term it then claims.
+            return self._recovery.cause
+        return self._closed.follow if self._closed else None
 
     # --- inside --------------------------------------------------------------------------------------------
 
@@ -181,12 +188,14 @@ class _Execution:
 
     async def _carry_out(self, nursery: trio.Nursery) -> None:
         while self._waiting:
-            action = self._waiting.pop(0)
+            action = self._waiting[0]
             if isinstance(action, Send):
                 if not self._is_deposed:
                     nursery.start_soon(self._send, action)
             else:
                 await self._effect(action)
+            # Only now: an effect that is cancelled is carried out again by `end`, and all may be repeated.
+            self._waiting.pop(0)
 
     async def _send(self, send: Send) -> None:
         if self._run is None:
@@ -194,6 +203,10 @@ class _Execution:
         member = self._run.members[send.member].member
         answer = await self._supervisors.ask(member.address, send.request, send.timeout_sec)
         self._leave_order(send, answer)
+        if isinstance(answer, Observation):
+            # Else the end of a run that found all normal would be judged by an older heartbeat, and reopen it.
+            entry = self._entry
+            self._registry.change(entry, instances.observe(entry.instance, send.member, answer))
         self._recovery.inbox.post(Answered(send.member, send.number, answer))
 
     def _leave_order(self, send: Send, answer: exchange.Answer) -> None:

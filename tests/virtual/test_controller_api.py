@@ -287,7 +287,7 @@ async def test_errors_of_supervisors_are_values(autojump_clock: MockClock) -> No
         assert answer.kind is Silence.SILENT
         assert trio.current_time() - began < 2.1
         network.partition("controller", "silent")
-        await supervisors.forget("silent:1")
+        await supervisors.close_idle(trio.current_time() + 301)
         answer = await supervisors.ask("silent:1", Probe(""), 2)
         assert isinstance(answer, Unreachable)
         assert answer.kind is Silence.SILENT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 
 import pytest
@@ -313,3 +314,67 @@ async def test_an_operator_relaunches_and_aborts(autojump_clock: MockClock) -> N
         # Given up means given up: no other run is opened for these engines, their containers restart.
         await world.until(lambda: all(fake.boots == 2 for fake in gang))
         await world.until_active(epoch=2)
+
+
+async def test_an_order_in_an_answer_reaches_whom_we_cannot_reach(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        gang = world.add_gang(size=2)
+        await world.until_active()
+        # F21: no request of ours gets through to it, its heartbeats go on arriving.
+        gang[0].change(hang=frozenset({"status", "abort", "stop"}))
+        gang[1].kill_engine()
+        await world.until(lambda: gang[0].boots == 2 and gang[1].boots == 2)
+        assert world.did("order:leave", "order:abort")[0][0] == gang[0].ip
+        gang[0].change(hang=frozenset())
+        await world.until_active(epoch=2)
+
+
+async def test_a_supervisor_that_obeys_a_higher_term_is_outbid_and_not_fought(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        gang = world.add_gang(size=2)
+        await world.until_active()
+        gang[0].highest_term = 9
+        gang[1].kill_engine()
+        await world.until_active(epoch=2)
+        assert world.it.registry.terms.current >= 10
+        assert [fake.boots for fake in gang] == [1, 1]
+
+
+async def test_a_term_learnt_in_the_middle_of_a_run_suspends_it(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        gang = world.add_gang(size=2, script=Script(prepare_sec=20))
+        await world.until(lambda: len(world.did("prepare")) == 2)
+        gang[0].highest_term = 9
+        await world.until_active()
+        assert world.it.registry.terms.current == 10
+        assert any("stepping down" in event.message for event in world.it.events.since(0))
+
+
+async def test_a_report_that_is_repeated_is_told_once(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        gang = world.add_gang(size=2)
+        await world.until_active()
+        report = wire.SoftwareFaultMsg(
+            exception_type="exited",
+            exception_message="killed",
+            engine_id=1,
+            engine_status=wire.EngineHealth.DEAD,
+            pod_ip=gang[1].ip,
+            job_name="job",
+            epoch=1,
+            boot_id=gang[1].boot_id,
+            pid=4711,
+        )
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(
+                    partial(
+                        world.client.post, "/controller/report_software_fault", content=wire.encode(report)
+                    )
+                )
+        told = [event for event in world.it.events.since(0) if event.kind == "fault"]
+        assert len(told) == 1
+        await world.until_active(epoch=2)
+        assert len(world.it.registry.closed_runs) == 2

@@ -1,0 +1,162 @@
+"""`podvisor controller` as a process: real sockets, real signals, exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import trio
+
+from supervisor import wire
+
+COMMAND = (sys.executable, "-m", "supervisor", "controller")
+
+
+class Running:
+    """A controller process, its URLs, and what it logged."""
+
+    def __init__(self, process: trio.Process, log: list[str], url: str, probe_url: str) -> None:
+        self.process = process
+        self.log = log
+        self.url = url
+        self.probe_url = probe_url
+
+
+def environment(**settings: str) -> dict[str, str]:
+    chosen = {"PORT": "0", "PROBE_PORT": "0"} | settings
+    return {"PATH": "/usr/bin:/bin", **{f"PODVISOR_CONTROLLER__{key}": value for key, value in chosen.items()}}
+
+
+@asynccontextmanager
+async def controller(**settings: str) -> AsyncIterator[Running]:
+    """Ends the process at the end of the block, if it still runs."""
+    async with trio.open_nursery() as nursery:
+        process = await trio.lowlevel.open_process(
+            list(COMMAND), stderr=subprocess.PIPE, env=environment(**settings)
+        )
+        log: list[str] = []
+        try:
+            with trio.fail_after(30):
+                url, probe_url = await nursery.start(_read_log, process, log)
+            yield Running(process, log, url, probe_url)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            with trio.move_on_after(10, shield=True):
+                await process.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def _read_log(
+    process: trio.Process, log: list[str], *, task_status: trio.TaskStatus[tuple[str, str]]
+) -> None:
+    assert process.stderr is not None
+    pending = ""
+    async for data in process.stderr:
+        *lines, pending = (pending + data.decode()).split("\n")
+        for line in lines:
+            log.append(line)
+            record = json.loads(line)
+            if record["message"] == "the controller serves":
+                task_status.started((record["url"], record["probe_url"]))
+
+
+async def test_it_serves_answers_and_stops_on_sigterm() -> None:
+    async with controller() as running, httpx.AsyncClient(base_url=running.url) as client:
+        assert (await client.get("/readiness")).status_code == 200
+        assert (await client.get("/v1/instances")).json() == {"instances": []}
+        for path in ("/livez", "/readyz"):
+            assert (await client.get(running.probe_url + path)).status_code == 200
+        malformed = await client.post("/controller/heartbeat", content=b'{"job_name": "j"}')
+        assert malformed.status_code == 400
+        assert "ins_id" in wire.decode(wire.ErrorBody, malformed.content).message
+        # The idle connection of this client must not hold the end up; neither must an open event stream.
+        async with client.stream("GET", "/v1/events", timeout=30):
+            running.process.terminate()
+            with trio.fail_after(30):
+                assert await running.process.wait() == 0
+        assert any("has stopped" in line for line in running.log)
+
+
+async def test_a_taken_port_is_named_with_its_holder() -> None:
+    async with controller() as running:
+        port = str(httpx.URL(running.url).port)
+        with trio.fail_after(30):
+            second = await trio.run_process(
+                list(COMMAND), capture_stderr=True, check=False, env=environment(PORT=port)
+            )
+        assert second.returncode == 1
+        (line,) = second.stderr.decode().splitlines()
+        said = json.loads(line)["message"]
+        assert re.search(rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use", said)
+        assert f"pid {running.process.pid}" in said
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"HOST": "0.0.0.0"}, "set auth.token_file"),
+        ({"STORE": "etcd"}, 'only "memory"'),
+        ({"PROT": "1"}, "PROT"),
+    ],
+)
+async def test_a_wrong_configuration_exits_78(settings: dict[str, str], said: str) -> None:
+    with trio.fail_after(30):
+        process = await trio.run_process(
+            list(COMMAND), capture_stderr=True, check=False, env=environment(**settings)
+        )
+    assert process.returncode == 78
+    assert said.lower() in process.stderr.decode().lower()
+
+
+async def test_the_command_line_shows_instances_and_runs(tmp_path: Path) -> None:
+    async with controller() as running, httpx.AsyncClient(base_url=running.url) as client:
+        message = wire.RegisterMsg(
+            job_name="llm",
+            model_name="tiny",
+            role="union",
+            pod_ip="127.0.0.9",
+            nm_port="1",
+            nnodes=1,
+            business_port=("8000",),
+            mgmt_port=("8001",),
+            boot_id="boot",
+            features=wire.FEATURES,
+        )
+        answer = await client.post("/controller/register", content=wire.encode(message))
+        instance_id = wire.decode(wire.RegisterAnswer, answer.content).instance_id
+        shown = await podvisor("instances", "--controller", running.url)
+        assert shown.returncode == 0
+        assert re.search(rf"{instance_id} +llm +\w+ +0 +1", shown.stdout.decode())
+        one = await podvisor("instances", str(instance_id), "--json", "--controller", running.url)
+        assert wire.decode(wire.InstanceView, one.stdout).job_name == "llm"
+        runs = await podvisor("relaunches", "--controller", running.url)
+        assert "assemble" in runs.stdout.decode()
+        listed = await podvisor("relaunches", "--json", "--controller", running.url)
+        run = wire.decode(wire.RelaunchesView, listed.stdout).relaunches[0]
+        steps = await podvisor("relaunches", run.id, "--controller", running.url)
+        assert "probe" in steps.stdout.decode()
+        missing = await podvisor("instances", "4", "--controller", running.url)
+        assert missing.returncode == 4
+        assert "no living instance has the id 4" in missing.stderr.decode()
+    gone = await podvisor("instances", "--controller", running.url)
+    assert gone.returncode == 69
+    assert "cannot reach the controller" in gone.stderr.decode()
+
+
+async def podvisor(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    with trio.fail_after(30):
+        return await trio.run_process(
+            [sys.executable, "-m", "supervisor", *arguments],
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            env={"PATH": "/usr/bin:/bin"},
+        )
