@@ -93,9 +93,10 @@ class Units:
         return await service.stop(asked_by=asked_by, reason=reason)
 
     async def stop_all(self, deadline: float, *, asked_by: str, reason: str) -> Mapping[str, StopReport]:
-        """Stop everything in order, before the deadline; the reports of those that are not verified to be gone.
+        """Stop everything in order, before the deadline, once; the reports of those not verified to be gone.
 
-        Near the deadline, or after `hurry`, order ends and everything left is killed.
+        Near the deadline, or after `hurry`, order ends and everything left is killed. Cancelled: what was begun goes
+        on in the services.
         """
         self._stopping = True
         now = trio.current_time()
@@ -150,6 +151,8 @@ class Units:
             if other in required and not state.satisfied:
                 raise DependencyUnmet(f"dependency {other} is {state.sub_state}: {state.reason}")
         for other in sorted(required - earlier):
+            if other not in self._services:
+                raise DependencyUnmet(f"dependency {other} does not exist")
             state = self._services[other].state
             if state.state is RunState.FAILED:
                 raise DependencyUnmet(f"dependency {other} is {state.sub_state}: {state.reason}")
