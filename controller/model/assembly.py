@@ -1,20 +1,18 @@
 """How registrations become an instance: who may join, at which rank (design 5, 8).
 
-Where each member's engines then stand is `placement`'s.
+What one message says for itself is `registration`'s; where each member's engines then stand, `placement`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from controller.model.instance import GangSpec, Instance, InstanceStatus
 from controller.model.member import InstanceKey, Member, MemberKey
+from controller.model.registration import difference, malformed, member_of, spec_of
 from controller.model.settings import InstanceSettings
 from supervisor.wire import ErrorCode, RegisterMsg, ReregisterMsg
-
-ROLES = frozenset({"union", "prefill", "decode", "encode"})
 
 
 class Life(StrEnum):
@@ -55,14 +53,6 @@ def instance_key(message: RegisterMsg | ReregisterMsg) -> InstanceKey:
     return InstanceKey(message.namespace, message.job_name)
 
 
-def member_key(message: RegisterMsg | ReregisterMsg) -> MemberKey:
-    if message.node_index is not None:
-        node = f"#{message.node_index}"
-    else:
-        node = message.pod_name or f"{message.pod_ip}:{message.nm_port}"
-    return MemberKey(message.namespace, message.job_name, node)
-
-
 def find_member(
     instance: Instance, *, ip: str, port: str | None, pod_uid: str | None = None, boot_id: str | None = None
 ) -> Member | None:
@@ -86,10 +76,10 @@ def register(
     `instance` is the newest of this key, also if it is DELETED, so that the epoch goes on; `new_id` is used
     only if one has to be made.
     """
-    if problem := _malformed(message, message.business_port, message.mgmt_port):
+    if problem := malformed(message, message.business_port, message.mgmt_port):
         return Rejected(ErrorCode.MALFORMED, problem)
-    spec = _spec(message, len(message.business_port))
-    member = _member(message, message.business_port, message.mgmt_port, now)
+    spec = spec_of(message, len(message.business_port))
+    member = member_of(message, message.business_port, message.mgmt_port, now)
     if instance is None or instance.status is InstanceStatus.DELETED:
         return _first(instance, member, spec, message.epoch, now, new_id)
     return _join(instance, member, spec, message.epoch, now, settings)
@@ -104,11 +94,11 @@ def reregister(
     """
     business = tuple(endpoint.business_port for endpoint in message.endpoints)
     mgmt = tuple(endpoint.mgmt_port for endpoint in message.endpoints)
-    if problem := _malformed(message, business, mgmt):
+    if problem := malformed(message, business, mgmt):
         return Rejected(ErrorCode.MALFORMED, problem)
-    spec = _spec(message, len(message.endpoints))
+    spec = spec_of(message, len(message.endpoints))
     member = replace(
-        _member(message, business, mgmt, now), node_rank=message.node_rank, in_epoch=message.epoch > 0
+        member_of(message, business, mgmt, now), node_rank=message.node_rank, in_epoch=message.epoch > 0
     )
     if instance is None:
         return _adopt(member, spec, message, now)
@@ -164,9 +154,9 @@ def _join(
     life = Life.NEW if known is None else _life(known, member)
     others = tuple(m for m in instance.members if m.key != member.key)
     living = [m for m in others if _lives(m, now, settings)]
-    if difference := _difference(instance.spec, spec):
+    if differing := difference(instance.spec, spec):
         if living:
-            return _reject(instance, member, life, f"{difference}, as {living[0].address} has registered")
+            return _reject(instance, member, life, f"{differing}, as {living[0].address} has registered")
         return _start_over(instance, member, spec, life, epoch, now)
     if known is None and len(instance.members) >= spec.nnodes:
         replaced = next((m for m in others if not _lives(m, now, settings)), None)
@@ -269,95 +259,3 @@ def _outdated(instance: Instance, message: ReregisterMsg) -> str | None:
             " stop them and register anew"
         )
     return None
-
-
-def _spec(message: RegisterMsg | ReregisterMsg, endpoints: int) -> GangSpec:
-    return GangSpec(
-        model_name=message.model_name,
-        role=_role(message.role),
-        nnodes=message.nnodes,
-        parallel=message.parallel_config,
-        endpoints_per_node=endpoints,
-        config_digest=message.config_digest,
-    )
-
-
-def _role(told: str) -> str:
-    return "union" if told == "both" else told
-
-
-def _difference(here: GangSpec, told: GangSpec) -> str | None:
-    pairs: tuple[tuple[str, object, object], ...] = (
-        ("model_name", here.model_name, told.model_name),
-        ("role", here.role, told.role),
-        ("nnodes", here.nnodes, told.nnodes),
-        *(
-            (name, getattr(here.parallel, name), getattr(told.parallel, name))
-            for name in here.parallel.__struct_fields__
-        ),
-        ("number of endpoints", here.endpoints_per_node, told.endpoints_per_node),
-        ("config_digest", here.config_digest, told.config_digest),
-    )
-    return next((f"its {name} is {b}, not {a}" for name, a, b in pairs if a != b), None)
-
-
-def _member(
-    message: RegisterMsg | ReregisterMsg, business: Sequence[str], mgmt: Sequence[str], now: float
-) -> Member:
-    return Member(
-        key=member_key(message),
-        ip=message.pod_ip,
-        port=int(message.nm_port),
-        node_rank=0,
-        registered_at=now,
-        business_ports=tuple(business),
-        mgmt_ports=tuple(mgmt),
-        boot_id=message.boot_id,
-        pod_name=message.pod_name,
-        pod_uid=message.pod_uid,
-        node_index=message.node_index,
-        bootstrap_port=message.bootstrap_port,
-        rendezvous_ports=message.rendezvous_ports,
-        features=message.features,
-        enable_engine_relaunch=message.enable_engine_relaunch,
-        freeze_sec=message.freeze_sec,
-        version=message.version,
-        ranktable=message.ranktable if isinstance(message, RegisterMsg) else None,
-    )
-
-
-def _malformed(
-    message: RegisterMsg | ReregisterMsg, business: Sequence[str], mgmt: Sequence[str]
-) -> str | None:
-    """What no other member is needed to see."""
-    if not message.nm_port.isdecimal():
-        return f"nm_port: {message.nm_port!r} is not a port number"
-    if message.nnodes < 1:
-        return f"nnodes: {message.nnodes} is less than 1"
-    if _role(message.role) not in ROLES:
-        return f"role: {message.role!r} is none of {', '.join(sorted(ROLES))}, both"
-    if message.node_index is not None and not 0 <= message.node_index < message.nnodes:
-        return f"node_index: {message.node_index} is not below nnodes, which is {message.nnodes}"
-    if not business or len(business) != len(mgmt):
-        return f"business_port names {len(business)} endpoints, mgmt_port {len(mgmt)}: one of each is needed"
-    if message.rendezvous_ports is not None and port_range(message.rendezvous_ports) is None:
-        return f'rendezvous_ports: {message.rendezvous_ports!r} is not a range such as "29500-29599"'
-    return _sizes_disagree(message.parallel_config.dp_size, message.nnodes, len(business))
-
-
-def _sizes_disagree(dp_size: int, nnodes: int, endpoints: int) -> str | None:
-    """Endpoints stand for whole data-parallel ranks, or several nodes' for one."""
-    total = nnodes * endpoints
-    if dp_size >= 1 and (total % dp_size == 0 or dp_size % total == 0):
-        return None
-    return f"dp_size {dp_size} does not fit {total} endpoints ({nnodes} nodes with {endpoints} each)"
-
-
-def port_range(text: str) -> range | None:
-    """`"A-B"`, both included; None if it is no such thing."""
-    first, dash, last = text.partition("-")
-    if not (dash and first.isdecimal() and last.isdecimal()):
-        return None
-    if not 0 < int(first) <= int(last) <= 65535:
-        return None
-    return range(int(first), int(last) + 1)

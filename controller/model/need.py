@@ -13,8 +13,9 @@ from controller.model.settings import RelaunchSettings
 def run_needed(instance: Instance, settings: RelaunchSettings) -> Cause | None:
     """Ask when no run is open: after each registration, each heartbeat, each end of a run, and once a second.
 
-    * complete and nobody takes part in the epoch -> `assemble` (cold start, and after phase 2);
+    * complete, reachable, and nobody takes part in the epoch -> `assemble` (cold start, and after phase 2);
     * some take part, others are new boots or cannot be reached -> `fault`: a member is lost;
+    * those who take part cannot be reached -> None: nobody is left to be told, and a run would only count;
     * an endpoint is ABNORMAL in this epoch -> `fault`: so is judged again at the end of a run;
     * DELETED, held, draining, incomplete, given up by an operator -> None.
     """
@@ -24,7 +25,7 @@ def run_needed(instance: Instance, settings: RelaunchSettings) -> Cause | None:
         return None
     if lost := lost_members(instance):
         return Cause(RunReason.FAULT, lost)
-    if not instance.complete:
+    if not instance.complete or any(member.unreachable_since is not None for member in instance.members):
         return None
     if not any(member.in_epoch for member in instance.members):
         return Cause(RunReason.ASSEMBLE, f"all {len(instance.members)} members have registered")
@@ -32,8 +33,13 @@ def run_needed(instance: Instance, settings: RelaunchSettings) -> Cause | None:
 
 
 def lost_members(instance: Instance) -> str | None:
-    """In words, who is missing from an epoch in which others take part; None if nobody."""
-    if not any(member.in_epoch and not member.superseded for member in instance.members):
+    """In words, who is missing from an epoch in which reachable others take part; None if nobody."""
+    survivors = [
+        member
+        for member in instance.members
+        if member.in_epoch and not member.superseded and member.unreachable_since is None
+    ]
+    if not survivors:
         return None
     restarted = [m.address for m in instance.members if m.superseded or not m.in_epoch]
     silent = [m.address for m in instance.members if m.unreachable_since is not None]

@@ -7,9 +7,9 @@ from itertools import count
 
 import msgspec
 
-from controller.model.assembly import port_range
 from controller.model.instance import Instance, endpoint_ids
 from controller.model.member import Member
+from controller.model.registration import port_range
 from supervisor.wire import DeviceInfo, Endpoint, EndpointStatus, Ranktable, StartCmdMsg
 
 DEFAULT_RENDEZVOUS_PORTS = range(29500, 29600)

@@ -291,6 +291,21 @@ def test_a_member_that_did_not_answer_is_lost() -> None:
     assert cause.text == "10.0.0.2:1026 cannot be reached"
 
 
+def test_nothing_is_run_while_those_who_take_part_cannot_be_reached() -> None:
+    """Their node is gone: the others have restarted and wait for a newcomer, for however long."""
+    lost = unreachable(ACTIVE, ACTIVE.members[1].key, 5.0)
+    waiting = joined(lost, registration(0, boot_id="boot-0-2"))
+    assert run_needed(waiting, SETTINGS) is None
+    cause = run_needed(joined(waiting, registration(1, boot_id="boot-1-2")), SETTINGS)
+    assert cause is not None
+    assert cause.reason is RunReason.ASSEMBLE
+
+
+def test_a_silent_newcomer_is_waited_for_and_nobody_is_stopped_over_it() -> None:
+    cold = assembled()
+    assert run_needed(unreachable(cold, cold.members[0].key, 5.0), SETTINGS) is None
+
+
 def test_a_still_dead_endpoint_opens_a_run_again_unless_an_operator_gave_it_up() -> None:
     dead = heard(ACTIVE, 5.0, NORMAL, ABNORMAL)
     cause = run_needed(dead, SETTINGS)
