@@ -79,9 +79,9 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
         await base.start(children.run)
         stdout = ContainerStdout()
         await base.start(stdout.run)
-        await _live(Pod(configuration, children, stdout, ending), configuration, listeners, ending)
-        with trio.move_on_after(FLUSH_SEC):
-            await stdout.flush()
+        pod = Pod(configuration, children, stdout, ending, nm_port=listeners.nm_port)
+        await _live(pod, configuration, listeners, ending)
+        await stdout.flush(trio.current_time() + FLUSH_SEC)
         base.cancel_scope.cancel(reason="everything has stopped")
     return ending.exit_code
 
@@ -89,12 +89,13 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
 async def _live(pod: Pod, configuration: Configuration, listeners: Listeners, ending: Ending) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(pod.run)
-        nursery.start_soon(pod.start_units)
+        pod.start_units()
         nursery.start_soon(_go_online, pod, configuration, listeners)
         await ending.requested.wait()
         budget = shutdown_timeout(configuration.settings.supervisor, configuration.units)
         exit_after(budget + LAST_ACT_SEC, ending.exit_code)
-        await pod.stop(within_sec=budget)
+        pod.leave()
+        await pod.stop(trio.current_time() + budget)
         nursery.cancel_scope.cancel(reason=ending.reason)
 
 

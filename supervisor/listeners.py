@@ -17,13 +17,9 @@ class Listeners:
     node_manager: socket.socket | None
     """Only with a controller and an engine: nobody else has business there."""
 
-    @property
-    def nm_port(self) -> int:
-        return _port_of(self.node_manager) if self.node_manager is not None else 0
-
-    @property
-    def probe_port(self) -> int:
-        return _port_of(self.probes)
+    nm_port: int
+    probe_port: int
+    """As they really are; whoever serves on a socket takes it over."""
 
 
 def open_listeners(configuration: Configuration) -> Listeners:
@@ -33,10 +29,13 @@ def open_listeners(configuration: Configuration) -> Listeners:
     node_manager = None
     if configuration.coordinated and configuration.engine_unit is not None:
         node_manager = listen_tcp(host, section.port)
+    probes = listen_tcp(host, section.probe_port)
     return Listeners(
         operations=listen_unix(configuration.socket),
-        probes=listen_tcp(host, section.probe_port),
+        probes=probes,
         node_manager=node_manager,
+        nm_port=_port_of(node_manager) if node_manager is not None else 0,
+        probe_port=_port_of(probes),
     )
 
 

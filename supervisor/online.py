@@ -19,6 +19,7 @@ from supervisor.engine.controller_client import ControllerClient
 from supervisor.engine.link import ControllerLink
 from supervisor.listeners import Listeners
 from supervisor.pod import Pod
+from supervisor.pod_operations import PodOperations
 from supervisor.shared.serving import serve
 from supervisor.shared.tokens import TokenFile
 
@@ -29,14 +30,15 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
     """Serve and keep in touch with the controller until cancelled. The sockets are taken over."""
     stop = trio.Event()
     token = _token(configuration)
+    operations = PodOperations(pod)
     async with trio.open_nursery() as nursery:
-        await nursery.start(serve, operations_app(pod.operations, None), listeners.operations, stop)
+        await nursery.start(serve, operations_app(operations, None), listeners.operations, stop)
         await nursery.start(serve, probes_app(pod.readiness), listeners.probes, stop)
         if listeners.node_manager is not None and pod.supervision is not None:
             app = node_manager_app(pod.supervision.node_manager, token)
             await nursery.start(serve, app, listeners.node_manager, stop)
-            pod.link = _link(pod, configuration, token)
-            nursery.start_soon(pod.link.run)
+            operations.link = _link(pod, configuration, token)
+            nursery.start_soon(operations.link.run)
         log.info("online", extra={"socket": str(configuration.socket), "probe_port": listeners.probe_port})
 
 

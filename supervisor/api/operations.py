@@ -17,8 +17,7 @@ DEFAULT_LINES = 50
 
 
 class NoSuchUnit(Exception):
-    def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"no unit {name!r} here; there are: {', '.join(known) or 'none'}")
+    """The message names those there are."""
 
 
 class Refused(Exception):

@@ -6,19 +6,12 @@ livez is the supervisor's own loop, never the engine's: a loading engine must no
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from quart import Response
 from quart_trio import QuartTrio
 
 from supervisor.api.http import application
-
-
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    started: bool
-    ready: bool
-    why_not: str = ""
+from supervisor.api.readiness import Readiness
 
 
 def probes_app(readiness: Callable[[], Readiness]) -> QuartTrio:

@@ -24,7 +24,8 @@ from supervisor.process.children import Children
 from supervisor.process.gate import GateSpec, Port, run_gate
 from supervisor.process.output import ContainerStdout
 from supervisor.service.launch import Launch, LaunchError, unit_launch
-from supervisor.service.service import Service, StartFailed
+from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFailed
+from supervisor.service.service import Service
 from supervisor.unit.expand import ExpansionError, expand_unit
 from supervisor.unit.model import Engine, Unit
 from supervisor.unit.state import UnitState
@@ -88,10 +89,10 @@ class PodEngine:
             raise EffectFailed(f"the old engine cannot be ended: {', '.join(report.survivors)}")
 
     async def clean(self, placement: StartCmdMsg) -> None:
-        await self.dependencies_active()
         try:
+            await self.dependencies_active()
             await self._pass_gate(self._plan(placement))
-        except LaunchError as error:
+        except (LaunchError, DependencyUnmet, ConditionUnmet) as error:
             raise EffectFailed(str(error)) from error
 
     async def dependencies_active(self) -> None:
@@ -205,14 +206,18 @@ class PodEngine:
         report = await run_gate(
             self._with.children,
             GateSpec(
-                invocation_ids=self.service.invocation_ids,
-                ports=tuple(Port("", number, f"{self.unit.name} port") for number in plan.ports),
+                invocation_ids=frozenset(self.service.invocation_ids),
+                ports=tuple(Port(self._any_address, number, f"{self.unit.name} port") for number in plan.ports),
                 shared_memory_patterns=plan.shared_memory_patterns,
                 lock_patterns=plan.lock_patterns,
             ),
         )
         if not report.passed:
             raise LaunchError(f"the hygiene gate did not pass: {report.reason}")
+
+    @property
+    def _any_address(self) -> str:
+        return "::" if ":" in self._with.pod_ip else "0.0.0.0"
 
     def _placed(self) -> StartCmdMsg:
         placement = self._operation().placement

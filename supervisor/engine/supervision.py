@@ -6,11 +6,14 @@ controller needs an HTTP client and is added later (`link.py`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
 import trio
 
+from supervisor import wire
 from supervisor.engine.arbiter import ArbiterTask
 from supervisor.engine.death_watch import watch_for_death, watch_standalone
 from supervisor.engine.model.arbiter import ArbiterSettings
@@ -20,6 +23,12 @@ from supervisor.engine.operator import Operator
 from supervisor.engine.pod_engine import PodEngine, Surroundings
 from supervisor.engine.register_manager import RegisterManager
 from supervisor.service.changes import Changes
+from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet
+from supervisor.shared.error_window import ErrorWindow
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_SEC = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,7 @@ class EngineSupervision:
         self.arbiter = ArbiterTask(settings.arbiter, self.node_manager.situation, end_supervisor)
         self.changed = Changes()
         """Anything that a heartbeat or a report may have to tell."""
+        self._errors = ErrorWindow()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled. The engine's processes belong to its service and are stopped with the other units."""
@@ -67,6 +77,19 @@ class EngineSupervision:
                 nursery.start_soon(watch_standalone, self.engine, self.operator)
             task_status.started()
 
+    def complete(self, view: wire.SupervisorView, now: float) -> wire.SupervisorView:
+        """What the engine adds to the supervisor's own view."""
+        operation = self.operator.state
+        return msgspec.structs.replace(
+            view,
+            freeze_remaining_sec=round(operation.freeze_remaining(now), 3),
+            relaunch_count=operation.relaunch_count,
+            instance_id=operation.instance_id or None,
+            epoch=operation.epoch or None,
+            step=operation.step,
+            arbiter_count=self.arbiter.count,
+        )
+
     async def _relay(self, source: Changes) -> None:
         while True:
             changed = source.next()
@@ -75,6 +98,19 @@ class EngineSupervision:
             await changed.wait()
 
     async def _watch_dependencies(self) -> None:
-        await self.engine.dependencies_active()
+        """A dependency that failed may be mended by an operator: look again, and say so only when it is new."""
+        while True:
+            try:
+                await self.engine.dependencies_active()
+            except ConditionUnmet as unmet:
+                log.info("the engine is not for this pod: %s", unmet)
+                return
+            except DependencyUnmet as unmet:
+                held_back = self._errors.admit("dependency", trio.current_time())
+                if held_back is not None:
+                    log.error("the engine cannot be prepared: %s", unmet, extra={"held_back": held_back})
+                await trio.sleep(LOOK_AGAIN_SEC)
+            else:
+                break
         self.node_manager.dependencies_active = True
         self.changed.announce()

@@ -1,0 +1,14 @@
+"""What the kubelet's probes are told (design 8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    started: bool
+    """All units were active once, or the supervisor is registered."""
+    ready: bool
+    """All endpoints are NORMAL and nobody is leaving."""
+    why_not: str = ""

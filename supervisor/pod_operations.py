@@ -1,0 +1,122 @@
+"""What operators can ask of a pod, carried out on its units (`api/operations.py` is the HTTP side)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import trio
+
+from supervisor import wire
+from supervisor.api.operations import NoSuchUnit, Refused
+from supervisor.engine.controller_client import ControllerForgot, ControllerRefused, ControllerUnreachable
+from supervisor.engine.link import ControllerLink
+from supervisor.engine.model import progress
+from supervisor.pod import Pod
+from supervisor.service import units
+from supervisor.service.outcomes import StartFailed
+from supervisor.service.service import Service
+
+RELAUNCH_REASON = "asked for by an operator"
+
+
+class PodOperations:
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+        self.link: ControllerLink | None = None
+        """Set once the controller can be spoken to."""
+
+    def overview(self) -> wire.UnitsView:
+        now = trio.current_time()
+        return wire.UnitsView(
+            units=self._pod.units.views(now), supervisor=self._pod.supervisor_view(self._controller())
+        )
+
+    def unit(self, name: str) -> wire.UnitView:
+        return self._service(name).view(trio.current_time())
+
+    def exits(self, name: str) -> wire.ExitsView:
+        return wire.ExitsView(exits=tuple(record.view for record in reversed(list(self._service(name).exits))))
+
+    async def change(self, name: str, verb: str, *, asked_by: str, local: bool) -> wire.UnitView:
+        """Raises NoSuchUnit, Refused. Cancelled: what was asked for goes on."""
+        service = self._service(name)
+        self._check_alone(service, verb, local)
+        try:
+            await self._change(service, verb, asked_by)
+        except StartFailed as failure:
+            raise Refused(f"cannot {verb} {name}: {failure}") from failure
+        return service.view(trio.current_time())
+
+    async def relaunch(self, asked_by: str) -> str:
+        supervision = self._pod.supervision
+        if supervision is None:
+            raise Refused("there is no engine unit in this pod")
+        if not supervision.coordinated:
+            await supervision.engine.service.restart(asked_by=asked_by, reason=RELAUNCH_REASON)
+            return "the engine was relaunched here\n"
+        instance_id = supervision.operator.state.instance_id
+        if self.link is None or not instance_id:
+            raise Refused("this pod belongs to no instance yet: the controller has not started it")
+        try:
+            await self.link.client.relaunch(instance_id)
+        except (ControllerUnreachable, ControllerForgot, ControllerRefused) as error:
+            raise Refused(f"the controller did not take it: {error}; nothing was done") from error
+        return f"relaunch of instance {instance_id} begun; `podvisor relaunches` shows it\n"
+
+    def lines(self, name: str, count: int) -> list[str]:
+        return self._service(name).output.lines(count)
+
+    async def follow(self, name: str, count: int) -> AsyncIterator[str]:
+        async for line in self._service(name).output.follow(count):
+            yield str(line)
+
+    async def _change(self, service: Service, verb: str, asked_by: str) -> None:
+        name = service.unit.name
+        match verb:
+            case "start":
+                self._release(service)
+                await self._pod.units.start(name, asked_by=asked_by)
+            case "stop":
+                self._hold(service, asked_by)
+                await self._pod.units.stop(name, asked_by=asked_by, reason="asked for")
+            case "restart":
+                await service.restart(asked_by=asked_by, reason="asked for")
+            case "reset-failed":
+                service.reset_failed()
+            case _:
+                raise Refused(f"cannot {verb} a unit")
+
+    def _check_alone(self, service: Service, verb: str, local: bool) -> None:
+        """One rank of a gang cannot be restarted alone: the others would wait for it for ever (design 4)."""
+        supervision = self._pod.supervision
+        if supervision is None or not supervision.coordinated or service is not supervision.engine.service:
+            return
+        if verb in ("start", "restart"):
+            raise Refused(f"{service.unit.name} is one rank of a gang: use `podvisor relaunch`")
+        if verb == "stop" and not local:
+            raise Refused(
+                f"{service.unit.name} is one rank of a gang, whose other ranks would hang without it: "
+                "stop it with --local if that is what you want"
+            )
+
+    def _hold(self, service: Service, by: str) -> None:
+        supervision = self._pod.supervision
+        if supervision is not None and service is supervision.engine.service:
+            supervision.operator.feed(progress.Held(by))
+
+    def _release(self, service: Service) -> None:
+        supervision = self._pod.supervision
+        if supervision is not None and service is supervision.engine.service:
+            supervision.operator.feed(progress.Released())
+
+    def _service(self, name: str) -> Service:
+        try:
+            return self._pod.units.get(name)
+        except units.NoSuchUnit as error:
+            raise NoSuchUnit(str(error)) from error
+
+    def _controller(self) -> str | None:
+        if self.link is None:
+            return None
+        error = self.link.heartbeat.connection.last_error
+        return f"controller {self.link.client.url} {'answers' if error is None else f'does not answer: {error}'}"
