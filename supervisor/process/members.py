@@ -22,6 +22,8 @@ from supervisor.process.procfs import Identity, ProcessStat
 _DOUBT_SEC = 0.02
 """Two ticks of the clock of start times: after that a process is certainly older than the next look."""
 _MOST_DOUBTS = 5
+KILL_AGAIN_SEC = 0.25
+"""How long a round of killing waits for its dead before it looks again for what they forked meanwhile."""
 
 
 class Members:

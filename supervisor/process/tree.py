@@ -14,15 +14,13 @@ import trio
 
 from supervisor.process import procfs
 from supervisor.process.children import Child, Children
-from supervisor.process.members import Members
+from supervisor.process.members import KILL_AGAIN_SEC, Members
 from supervisor.process.procfs import Identity, ProcessStat
 from supervisor.process.watch import descendants, matching, note_descendants, wait_any_death
 from supervisor.unit.model import KillMode
 
 __all__ = ["Survivor", "TreeReport", "descendants", "matching", "note_descendants", "stop_tree", "wait_any_death"]
 
-KILL_AGAIN_SEC = 0.25
-"""How long a round of killing waits for its dead before it scans again for what they forked meanwhile."""
 BLIND_SEC = 0.5
 """How long the first signal waits for the first look."""
 LAST_LOOK_SEC = 1.0

@@ -1,0 +1,110 @@
+"""Who has a file, a mapping or a port: found by walking /proc. Everything here blocks; call it in a worker thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.process import procfs
+from supervisor.process.procfs import ProcessInfo
+
+FileId = tuple[int, int]
+"""(device, inode)."""
+
+_TIME_WAIT = "06"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a walk over all processes in sight has found."""
+
+    by: dict[FileId, int]
+    """Of each file asked for that somebody has open or mapped, one process that has."""
+    unreadable: tuple[int, ...]
+    """Processes that may hold anything: we are not permitted to look (it takes CAP_SYS_PTRACE)."""
+
+
+def who_holds(files: Iterable[FileId]) -> Held:
+    wanted = frozenset(files)
+    by: dict[FileId, int] = {}
+    unreadable = []
+    for pid in _pids():
+        try:
+            by.update((file, pid) for file in _files_of(pid) if file in wanted)
+        except PermissionError:
+            unreadable.append(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has just ended
+    return Held(by, tuple(unreadable))
+
+
+def held_below(directory: Path, pids: Iterable[int]) -> frozenset[Path]:
+    """Which files in a directory these processes have open or mapped, as far as we may look."""
+    try:
+        present = {(entry.stat().st_dev, entry.inode()): Path(entry.path) for entry in os.scandir(directory)}
+    except FileNotFoundError:
+        return frozenset()
+    found: set[Path] = set()
+    for pid in pids:
+        try:
+            found.update(present[file] for file in _files_of(pid) if file in present)
+        except (PermissionError, FileNotFoundError, ProcessLookupError):
+            continue
+    return frozenset(found)
+
+
+def port_holders(number: int) -> tuple[ProcessInfo, ...]:
+    """The processes with a TCP socket on this local port, as far as we may look. TIME_WAIT does not count."""
+    sockets = {f"socket:[{inode}]" for inode in _socket_inodes(number)}
+    found = []
+    for pid in _pids() if sockets else ():
+        try:
+            descriptors = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue
+        if any(_target(pid, descriptor) in sockets for descriptor in descriptors):
+            stat = procfs.read_stat(pid)
+            if stat is not None:
+                found.append(ProcessInfo(pid, stat.started_ticks, stat.name, procfs.command_of(pid)))
+    return tuple(found)
+
+
+def _pids() -> Iterator[int]:
+    return (int(entry) for entry in os.listdir("/proc") if entry.isdecimal())
+
+
+def _files_of(pid: int) -> Iterator[FileId]:
+    """Raise PermissionError if we may not look, FileNotFoundError or ProcessLookupError if the process is gone."""
+    for descriptor in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            status = os.stat(f"/proc/{pid}/fd/{descriptor}")
+        except FileNotFoundError:
+            continue  # closed meanwhile
+        yield status.st_dev, status.st_ino
+    with open(f"/proc/{pid}/maps", "rb") as maps:
+        for line in maps:
+            _, _, _, device, inode, *_ = line.split(maxsplit=5)
+            if inode != b"0":
+                major, _, minor = device.partition(b":")
+                yield os.makedev(int(major, 16), int(minor, 16)), int(inode)
+
+
+def _socket_inodes(port: int) -> Iterator[int]:
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            rows = Path(table).read_text().splitlines()[1:]
+        except FileNotFoundError:
+            continue  # no IPv6 here
+        for row in rows:
+            columns = row.split()
+            if int(columns[1].rpartition(":")[2], 16) == port and columns[3] != _TIME_WAIT and columns[9] != "0":
+                yield int(columns[9])
+
+
+def _target(pid: int, descriptor: str) -> str | None:
+    try:
+        return os.readlink(f"/proc/{pid}/fd/{descriptor}")
+    except OSError:
+        return None

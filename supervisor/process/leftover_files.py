@@ -1,0 +1,178 @@
+"""Files that dead engines left behind: shared-memory segments, lock files, ipc sockets.
+
+A file is removed only if it is surely nobody's: of our uid, matching a pattern or recorded as this engine's, and
+no process in sight holds it. A process below us that we cannot look into (another unit's, as another user) might
+hold anything, so then nothing is removed. Of strangers beyond our sight nothing can be known: where /dev/shm is
+shared with such, only recorded segments are given to us. Everything here blocks; call it in a worker thread.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import os
+import socket
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from supervisor.process import procfs
+from supervisor.process.attribution import all_below
+from supervisor.process.holders import FileId, who_holds
+
+SHARED_MEMORY = Path("/dev/shm")
+"""shm_overview(7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemory:
+    """Which segments may be this engine's."""
+
+    patterns: tuple[str, ...] = ()
+    """fnmatch(3), over the names in /dev/shm."""
+    recorded: frozenset[Path] = frozenset()
+    """Seen open or mapped in this engine's tree (`holders.held_below`): these need no pattern."""
+    not_before: float = 0.0
+    """Unix time; what only matches a pattern and is older was there before us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What may be removed, and what has to stay. Looking changes nothing, so a look may be given up at any time."""
+
+    removable: Mapping[Path, FileId] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+    """Each with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    removed: tuple[Path, ...]
+    failed: tuple[str, ...]
+
+
+def find_shared_memory(which: SharedMemory, uids: frozenset[int]) -> Findings:
+    try:
+        names = os.listdir(SHARED_MEMORY)
+    except FileNotFoundError:
+        return Findings()
+    matching = {name for name in names if any(fnmatchcase(name, pattern) for pattern in which.patterns)}
+    new = {path for name in matching if _changed_at(path := SHARED_MEMORY / name) >= which.not_before}
+    return _unheld(new | which.recorded, uids)
+
+
+def find_locks(patterns: Iterable[str], uids: frozenset[int]) -> Findings:
+    """Lock files and ipc sockets, by absolute glob(7) patterns. One that is locked or answers is in use."""
+    paths = {Path(path) for pattern in patterns for path in glob.glob(pattern)}
+    in_use = {path for path in paths if _is_locked_or_answers(path)}
+    findings = _unheld(paths - in_use, uids)
+    return Findings(findings.removable, (*findings.kept, *(f"{path}: it is in use" for path in sorted(in_use))))
+
+
+def remove(findings: Findings) -> Swept:
+    """Remove what was found, if it is still the same file. Not to be left behind in a thread."""
+    removed, failed = [], []
+    for path, file in findings.removable.items():
+        if (status := _status(path)) is None or _file_id(status) != file:
+            continue
+        try:
+            path.unlink()
+            removed.append(path)
+        except OSError as error:
+            failed.append(f"cannot remove {path}: {os.strerror(error.errno or 0).lower()}")
+    return Swept(tuple(removed), tuple(failed))
+
+
+def _unheld(paths: Iterable[Path], uids: frozenset[int]) -> Findings:
+    candidates: dict[Path, os.stat_result] = {}
+    for path in sorted(paths):
+        status = _status(path)
+        if status is not None and status.st_uid in uids and _is_plain(status.st_mode):
+            candidates[path] = status
+    if not candidates:
+        return Findings()
+    ours = {process.pid for process in all_below(os.getpid(), procfs.scan())}
+    held = who_holds(map(_file_id, candidates.values()))
+    closed = [pid for pid in held.unreadable if pid in ours]
+    removable, kept = {}, []
+    for path, status in candidates.items():
+        if (holder := held.by.get(_file_id(status))) is not None:
+            kept.append(f"{path}: {_named(holder)} has it")
+        elif (suspect := next((pid for pid in closed if _might_open(pid, status)), None)) is not None:
+            kept.append(f"{path}: {_named(suspect)} may have it and cannot be looked into")
+        else:
+            removable[path] = _file_id(status)
+    return Findings(removable, tuple(kept))
+
+
+def _might_open(pid: int, file: os.stat_result) -> bool:
+    """Whether the permissions let this process have the file at all."""
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid
+    except FileNotFoundError:
+        return False
+    return uid in (0, file.st_uid) or bool(file.st_mode & 0o066)
+
+
+def _file_id(status: os.stat_result) -> FileId:
+    return status.st_dev, status.st_ino
+
+
+def _is_locked_or_answers(path: Path) -> bool:
+    """Whether somebody uses it who may be out of sight: locks and sockets reach across namespaces."""
+    status = _status(path)
+    if status is None:
+        return False
+    if stat.S_ISSOCK(status.st_mode):
+        return _answers(path)
+    return stat.S_ISREG(status.st_mode) and _is_locked(path)
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True  # busy, of another type, not permitted: alive for all we know
+    return True
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _is_plain(mode: int) -> bool:
+    return stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except OSError:
+        return None
+
+
+def _changed_at(path: Path) -> float:
+    status = _status(path)
+    return -1.0 if status is None else status.st_ctime
+
+
+def _named(pid: int) -> str:
+    found = procfs.read_stat(pid)
+    return f"process {pid}" + (f" ({found.name})" if found else "")
