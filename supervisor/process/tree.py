@@ -19,7 +19,16 @@ from supervisor.process.procfs import Identity, ProcessStat
 from supervisor.process.watch import descendants, matching, note_descendants, wait_any_death
 from supervisor.unit.model import KillMode
 
-__all__ = ["Survivor", "TreeReport", "descendants", "matching", "note_descendants", "stop_tree", "wait_any_death"]
+__all__ = [
+    "Survivor",
+    "TreeReport",
+    "descendants",
+    "matching",
+    "note_descendants",
+    "stop_tree",
+    "wait_any_death",
+    "wait_tree_gone",
+]
 
 BLIND_SEC = 0.5
 """How long the first signal waits for the first look."""
@@ -98,6 +107,11 @@ async def stop_tree(
         survivors=survivors,
         duration_sec=trio.current_time() - began,
     )
+
+
+async def wait_tree_gone(children: Children, child: Child, *, invocation_id: str) -> None:
+    """Wait until no process of a unit is left, without touching any (ExitType=cgroup). Does not release the child."""
+    await Members(children, child, (invocation_id,)).until_gone(lambda _: False)
 
 
 class _Ladder:

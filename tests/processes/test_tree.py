@@ -20,6 +20,7 @@ from supervisor.process.tree import (
     note_descendants,
     stop_tree,
     wait_any_death,
+    wait_tree_gone,
 )
 from supervisor.unit.model import KillMode
 from tests.support.real_processes import alive, gone, python_of, reaping, spawn_of, told
@@ -367,6 +368,27 @@ async def test_who_may_not_be_signalled_is_a_survivor_with_the_reason(
         assert not report.gone
         assert [(one.pid, "not permitted" in one.why) for one in report.survivors] == [(child.pid, True)]
         assert (await kill(children, child)).gone
+
+
+async def test_a_unit_can_live_as_long_as_any_of_its_processes(tmp_path: Path) -> None:
+    async with reaping() as children:
+        child, pids = await started(
+            children, "setsid sleep 1000 & echo $! > $HEARD; sleep 1000 & echo $! >> $HEARD; exit 3", tmp_path / "p", 2
+        )
+        await child.exited.wait()
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def kill_one_by_one() -> None:
+                for pid in pids:
+                    assert alive(pid)
+                    await trio.sleep(0.05)
+                    os.kill(pid, signal.SIGKILL)
+
+            await wait_tree_gone(children, child, invocation_id=ID)
+            assert not any(map(alive, pids))
+        assert child.status == ExitStatus(3, None)
+        assert not child.released
 
 
 async def test_critical_descendants_are_matched_and_their_death_is_told_at_once(tmp_path: Path) -> None:
