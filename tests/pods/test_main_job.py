@@ -303,5 +303,5 @@ async def engine_processes(running: Cluster, rank: int) -> int:
     """The engine and its grandchild of the present epoch; an old one would be a third."""
     container = running.supervisors[rank].container
     assert container is not None
-    done = await container.exec(["sh", "-c", "grep -zl fallback_engine /proc/[0-9]*/cmdline | wc -l"])
+    done = await container.exec(["sh", "-c", "grep -zl fallback_engin[e] /proc/[0-9]*/cmdline | wc -l"])
     return int(done.output.strip())
