@@ -8,7 +8,7 @@ import click
 
 from controller.cli.client import ControllerClient, controller_options
 from supervisor import wire
-from supervisor.cli.words import duration, table
+from supervisor.shared.words import duration, table
 
 _COLOURS = {"active": "green", "initial": "yellow", "inactive": "red", "deleted": "red"}
 

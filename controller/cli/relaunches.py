@@ -9,7 +9,7 @@ import click
 
 from controller.cli.client import ControllerClient, controller_options
 from supervisor import wire
-from supervisor.cli.words import duration, table
+from supervisor.shared.words import duration, table
 
 _COLOURS = {"done": "green", "recovered_itself": "green", "obsolete": None, "running": "yellow"}
 

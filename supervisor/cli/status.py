@@ -8,7 +8,7 @@ import click
 
 from supervisor import wire
 from supervisor.cli.client import EXIT_NOT_RUNNING, Supervisor, json_option, socket_option
-from supervisor.cli.words import duration, table
+from supervisor.shared.words import duration, table
 
 _COLOURS = {"active": "green", "activating": "yellow", "deactivating": "yellow", "failed": "red"}
 
