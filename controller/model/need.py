@@ -28,8 +28,22 @@ def run_needed(instance: Instance, settings: RelaunchSettings) -> Cause | None:
     if not instance.complete or any(member.unreachable_since is not None for member in instance.members):
         return None
     if not any(member.in_epoch for member in instance.members):
+        if not_prepared(instance):
+            return None
         return Cause(RunReason.ASSEMBLE, f"all {len(instance.members)} members have registered")
     return _abnormal(instance, settings)
+
+
+def not_prepared(instance: Instance) -> tuple[str, ...]:
+    """Whose engine's dependencies are not active yet (design 5: a store may load for longer than a run waits).
+
+    A peer of the reference system cannot say.
+    """
+    return tuple(
+        member.address
+        for member in instance.members
+        if member.knows_prepare and not (member.observation is not None and member.observation.prepared)
+    )
 
 
 def lost_members(instance: Instance) -> str | None:

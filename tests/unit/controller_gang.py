@@ -87,6 +87,16 @@ def assembled(nnodes: int = 2, *, now: float = 0.0, **changes: object) -> Instan
     return instance
 
 
+def prepared(instance: Instance, now: float = 0.0) -> Instance:
+    """All have said that their engine could be started."""
+    for member in instance.members:
+        told = Observation(
+            received_at=now, epoch=0, boot_id=member.boot_id, normal=False, statuses={}, prepared=True
+        )
+        instance = observe(instance, member.key, told)
+    return instance
+
+
 def serving(nnodes: int = 2, *, epoch: int = 4, now: float = 0.0, **changes: object) -> Instance:
     """All are NORMAL in `epoch`."""
     instance = begin_epoch(assembled(nnodes, now=now, **changes), epoch)

@@ -29,7 +29,7 @@ from controller.model.instance import (
     why_not_ready,
 )
 from controller.model.member import Observation, observed, seen_in_heartbeat, seen_in_status
-from controller.model.need import run_needed
+from controller.model.need import not_prepared, run_needed
 from controller.model.relaunch.run import RunReason
 from controller.model.settings import RelaunchSettings
 from supervisor.wire import (
@@ -45,6 +45,7 @@ from tests.unit.controller_gang import (
     SETTINGS,
     assembled,
     joined,
+    prepared,
     registration,
     seen,
     serving,
@@ -263,10 +264,18 @@ def test_the_highest_epoch_ever_reported_is_kept() -> None:
 
 
 def test_a_complete_gang_that_was_never_started_needs_an_assemble() -> None:
-    cause = run_needed(assembled(), SETTINGS)
+    cause = run_needed(prepared(assembled()), SETTINGS)
     assert cause is not None
     assert cause.reason is RunReason.ASSEMBLE
     assert run_needed(joined(None, registration(0)), SETTINGS) is None
+
+
+def test_a_gang_whose_stores_still_load_is_not_started_yet() -> None:
+    """A run would end at its prepare time-out and restart containers that only wait for their KV store."""
+    cold = assembled()
+    assert run_needed(cold, SETTINGS) is None
+    assert not_prepared(cold) == tuple(member.address for member in cold.members)
+    assert run_needed(prepared(assembled(features=())), SETTINGS) is not None
 
 
 def test_a_healthy_gang_needs_nothing() -> None:
@@ -280,7 +289,7 @@ def test_F03_a_new_boot_among_survivors_is_a_lost_member_and_all_new_boots_an_as
     cause = run_needed(broken, SETTINGS)
     assert cause is not None
     assert (cause.reason, cause.text) == (RunReason.FAULT, "the container of 10.0.0.2:1026 restarted")
-    reborn = run_needed(joined(broken, registration(0, boot_id="boot-0-2")), SETTINGS)
+    reborn = run_needed(prepared(joined(broken, registration(0, boot_id="boot-0-2"))), SETTINGS)
     assert reborn is not None
     assert reborn.reason is RunReason.ASSEMBLE
 
@@ -296,7 +305,7 @@ def test_nothing_is_run_while_those_who_take_part_cannot_be_reached() -> None:
     lost = unreachable(ACTIVE, ACTIVE.members[1].key, 5.0)
     waiting = joined(lost, registration(0, boot_id="boot-0-2"))
     assert run_needed(waiting, SETTINGS) is None
-    cause = run_needed(joined(waiting, registration(1, boot_id="boot-1-2")), SETTINGS)
+    cause = run_needed(prepared(joined(waiting, registration(1, boot_id="boot-1-2"))), SETTINGS)
     assert cause is not None
     assert cause.reason is RunReason.ASSEMBLE
 
@@ -318,7 +327,7 @@ def test_a_still_dead_endpoint_opens_a_run_again_unless_an_operator_gave_it_up()
 
 
 def test_what_is_held_needs_nothing_until_it_is_released() -> None:
-    held = hold(assembled(), "its budget is spent")
+    held = hold(prepared(assembled()), "its budget is spent")
     assert run_needed(held, SETTINGS) is None
     assert run_needed(release(held), SETTINGS) is not None
 
