@@ -75,9 +75,12 @@ class Service:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The unit's one task. Cancelled: its tree is stopped, within the stop's own deadlines, before this returns."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._live)
-            task_status.started()
+            # Not `nursery.start`: a cancel in it would wait for ever for what is shielded from it.
+            living = trio.Event()
+            nursery.start_soon(self._live, living)
             try:
+                await living.wait()
+                task_status.started()
                 await trio.sleep_forever()
             finally:
                 self._close()
@@ -174,12 +177,12 @@ class Service:
 
     # --- the loop ----------------------------------------------------------------------------------------------
 
-    async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
+    async def _live(self, living: trio.Event) -> None:
         try:
             with self._life:
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
-                    task_status.started()
+                    living.set()
                     await self._keep_time()
                     nursery.cancel_scope.cancel(reason="the service is closed")
         finally:
@@ -196,9 +199,9 @@ class Service:
                 self._hear(ev.Tick())
 
     def _close(self) -> None:
+        self._closing = True
         if self._nursery is None:
             return  # it has ended by an error of our own
-        self._closing = True
         # ExecStop, the grace and ExecStopPost each have TimeoutStopSec; what takes longer is killed.
         limit = 3 * self.rules.stop.timeout_sec + KILL_DEADLINE_SEC + BACKSTOP_SEC
         self._life.deadline = trio.current_time() + limit

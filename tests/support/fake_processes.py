@@ -56,6 +56,8 @@ class FakeProcesses:
         self.spawned: list[tuple[float, tuple[str, ...]]] = []
         """When what was started."""
         self.ladders: list[Ladder] = []
+        self.most_alive: dict[str, int] = {}
+        """Of each program, the most that ever lived at a time."""
         self._nursery = nursery
         self._pids = itertools.count(100)
         self._trees: dict[int, _Tree] = {}
@@ -81,6 +83,7 @@ class FakeProcesses:
         tree = _Tree(child, program, tuple(spawn.argv))
         self._trees[child.pid] = tree
         self.spawned.append((trio.current_time(), tree.argv))
+        self.most_alive[spawn.argv[0]] = max(self.most_alive.get(spawn.argv[0], 0), self.alive(spawn.argv[0]))
         self._nursery.start_soon(self._live, tree)
         return child
 
