@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from controller.model.member import InstanceKey, Member, MemberKey, Observation, observed, why_not_normal
 from controller.model.settings import InstanceSettings
-from supervisor.wire import ParallelConfig
+from supervisor.wire import ParallelConfig, Step
 
 
 class InstanceStatus(StrEnum):
@@ -208,9 +208,19 @@ def endpoint_ids(instance: Instance, member: Member) -> tuple[int, ...]:
 def observe(instance: Instance, key: MemberKey, observation: Observation) -> Instance:
     """A member was heard, by heartbeat or by a direct answer."""
     highest = max(instance.highest_epoch, observation.epoch)
-    return replace(
-        _with_member(instance, key, lambda member: observed(member, observation)), highest_epoch=highest
-    )
+    heard = _with_member(instance, key, lambda member: observed(member, observation))
+    if _relaunched_alone(heard, key):
+        heard = replace(heard, epoch=observation.epoch)
+    return replace(heard, highest_epoch=highest)
+
+
+def _relaunched_alone(instance: Instance, key: MemberKey) -> bool:
+    """Its only member relaunched its engine while nobody could be told (design 3, Arbiter): that epoch counts."""
+    member = instance.member(key)
+    if instance.spec.nnodes != 1 or member is None or not member.in_epoch or member.observation is None:
+        return False
+    seen = member.observation
+    return seen.epoch > instance.epoch and seen.step is Step.DONE and seen.run_id is None
 
 
 def unreachable(instance: Instance, key: MemberKey, now: float) -> Instance:

@@ -72,6 +72,7 @@ class FaultReporter:
             answer = await self._client.report(self._watched.fault_message(report))
         except (ControllerUnreachable, ControllerForgot, ControllerRefused) as error:
             self._not_taken(report, error)
+            self._operator.feed(progress.ReportUndelivered(report.epoch))
             return False
         log.info(
             "death report taken: recovery %s",

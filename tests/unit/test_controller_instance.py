@@ -338,3 +338,21 @@ def test_observation_of_an_unextended_peer_is_enough_for_active() -> None:
     for member in instance.members:
         instance = observe(instance, member.key, told)
     assert why_not_ready(instance, 6.0, INSTANCE_SETTINGS) is None
+
+
+def test_the_epoch_of_an_engine_that_relaunched_alone_is_taken_over() -> None:
+    """One node, nobody could be told: without this its instance would never be ACTIVE again."""
+    alone = serving(1, epoch=4)
+    key = alone.members[0].key
+    told = replace(seen(alone, key, 9.0), epoch=5, step=Step.DONE, run_id=None)
+    taken = observe(alone, key, told)
+    assert (taken.epoch, taken.highest_epoch) == (5, 5)
+    assert why_not_ready(taken, 9.0, INSTANCE_SETTINGS) is None
+    loading = observe(alone, key, replace(told, step=Step.LOADING))
+    assert loading.epoch == 4
+
+
+def test_a_rank_of_a_gang_never_moves_the_instance_to_another_epoch() -> None:
+    gang = serving(2, epoch=4)
+    key = gang.members[0].key
+    assert observe(gang, key, replace(seen(gang, key, 9.0), epoch=5, step=Step.DONE, run_id=None)).epoch == 4

@@ -178,6 +178,26 @@ def stop(state: Operation, message: StopMsg, settings: OperationSettings, now: f
     return left, (EndSupervisor(reason),), Accepted(left.epoch, frozenset(Step), will_exit=True)
 
 
+def begin_prepare(
+    state: Operation, placement: StartCmdMsg, settings: OperationSettings, now: float
+) -> tuple[Operation, tuple[OperationAction, ...]]:
+    """-> STOPPING, frozen, in the epoch and run that `state` already names; also used by `progress.py`."""
+    # Recorded parameters are those of an older epoch; the engine's environment names the one it runs in.
+    placement = replace_fields(placement, epoch=state.epoch)
+    begun = replace(
+        state,
+        step=Step.STOPPING,
+        since=now,
+        serial=state.serial + 1,
+        placement=placement,
+        dead=False,
+        error=None,
+        aborting=False,
+        freeze=freeze.begin(settings.freeze, state.run_id, now),
+    )
+    return begun, (PrepareEngines(begun.serial, placement, begun.reason),)
+
+
 def begin_start(
     state: Operation, placement: StartCmdMsg | None, now: float
 ) -> tuple[Operation, tuple[OperationAction, ...]]:
@@ -219,26 +239,15 @@ def _prepare(
     placement = message.start or state.placement
     if placement is None:
         return state, (), Refused(ErrorCode.NOT_STARTED, "no engine was ever started here and no placement was given")
-    epoch = message.epoch if message.epoch is not None else state.epoch + 1
-    # Recorded parameters are those of an older epoch; the engine's environment names the one it runs in.
-    placement = replace_fields(placement, epoch=epoch)
-    reason = message.reason or f"run {message.run_id or '(unnamed)'}"
-    accepted = replace(
+    named = replace(
         state,
-        step=Step.STOPPING,
-        since=now,
-        serial=state.serial + 1,
-        epoch=epoch,
+        epoch=message.epoch if message.epoch is not None else state.epoch + 1,
         run_id=message.run_id,
-        placement=placement,
-        dead=False,
-        reason=reason,
-        error=None,
+        reason=message.reason or f"run {message.run_id or '(unnamed)'}",
         start_when_prepared=then_start,
-        aborting=False,
-        freeze=freeze.begin(settings.freeze, message.run_id, now),
     )
-    return accepted, (PrepareEngines(accepted.serial, placement, reason),), Accepted(accepted.epoch, until)
+    accepted, actions = begin_prepare(named, placement, settings, now)
+    return accepted, actions, Accepted(accepted.epoch, until)
 
 
 def _refuse_operation(state: Operation, message: EngineRestartMsg, settings: OperationSettings) -> Refused | None:

@@ -28,6 +28,8 @@ class OperationSettings:
     enabled: bool
     """`enable_engine_relaunch`, the only switch (seed S20)."""
     freeze: FreezeLimits
+    alone_after_sec: float = 60.0
+    """A one-node engine that was ready for so long is relaunched here when its death cannot be reported."""
     answer_sec: float = 10.0
     """A command that takes longer is answered with the step reached, and its sender repeats it."""
     unfenced_stop_guard_sec: float = 30.0

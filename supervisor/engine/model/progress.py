@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from supervisor.engine.model import freeze
-from supervisor.engine.model.commands import begin_start
+from supervisor.engine.model.commands import begin_prepare, begin_start
 from supervisor.engine.model.operation import Action, Operation, OperationSettings, Report
 from supervisor.wire import Recovery, StartCmdMsg, Step
 
@@ -64,6 +64,13 @@ class ReportAccepted:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportUndelivered:
+    """The controller could not be told of the death; it will be tried again."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerHeard:
     run_id: str | None
     term: int
@@ -114,6 +121,7 @@ Event = (
     | Broke
     | EngineDied
     | ReportAccepted
+    | ReportUndelivered
     | ControllerHeard
     | StartedLocally
     | Held
@@ -136,6 +144,8 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             return _engine_died(state, reason, now)
         case ReportAccepted():
             return _report_accepted(state, event, settings, now)
+        case ReportUndelivered(epoch):
+            return _report_undelivered(state, epoch, settings, now)
         case ControllerHeard(run_id, term):
             if 0 < term < state.term:
                 return state, ()  # a deposed leader; a poll carries no term
@@ -216,6 +226,30 @@ def _report_accepted(state: Operation, event: ReportAccepted, settings: Operatio
     frozen = replace(state, freeze=freeze.begin(settings.freeze, event.run_id, now), frozen_for=reason)
     note = f"death report accepted (run {event.run_id or 'unnamed'}): frozen for at most"
     return frozen, (Report("info", f"{note} {frozen.freeze_remaining(now):.0f} s"),)
+
+
+def _report_undelivered(state: Operation, epoch: int, settings: OperationSettings, now: float) -> Outcome:
+    """A gang needs its controller; an engine alone in its instance need not wait for one to die (design 3, Arbiter).
+
+    Only after it was ready for a while: an engine that dies again and again is the container's restart and back-off.
+    """
+    placement = state.placement
+    if epoch != state.epoch or not state.dead or state.step is not Step.DONE or not settings.enabled:
+        return state, ()
+    if placement is None or placement.nnodes != 1 or state.leaving is not None:
+        return state, ()
+    if now - state.since < settings.alone_after_sec:
+        return state, ()
+    alone = replace(
+        state,
+        epoch=state.epoch + 1,
+        run_id=None,
+        reason="the engine died and the controller cannot be reached",
+        start_when_prepared=True,
+    )
+    begun, actions = begin_prepare(alone, placement, settings, now)
+    note = "the controller cannot be reached: this instance has one node, so it is relaunched here"
+    return begun, (*actions, Report("warning", note))
 
 
 def _started_locally(state: Operation, placement: StartCmdMsg, epoch: int, now: float) -> Operation:
