@@ -14,7 +14,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from supervisor.engine.model import progress
 from supervisor.engine.model.commands import Accepted, Command, Refused, decide
-from supervisor.engine.model.operation import Action, EndSupervisor, Operation, PrepareEngines, StartEngines
+from supervisor.engine.model.operation import (
+    OUT_OF_SERVICE_STEPS,
+    Action,
+    EndSupervisor,
+    Operation,
+    PrepareEngines,
+    StartEngines,
+)
 from supervisor.engine.model.status import EngineFacts, judge
 from supervisor.wire import Action as Verb
 from supervisor.wire import EndpointStatus, EngineRestartMsg, Recovery, Step, StopMsg
@@ -54,6 +61,8 @@ class Life(RuleBasedStateMachine):
         """(run, epoch) whose engines were stopped and found clean."""
         self.barrier: set[tuple[str | None, int]] = set()
         """(run, epoch) that began by `prepare`: only `start` may start them."""
+        self.taken_back: set[int] = set()
+        """Epochs whose operation was aborted before it started anything."""
         self.froze_at = self.now
         self.ended = 0
 
@@ -62,8 +71,8 @@ class Life(RuleBasedStateMachine):
         self.settings = SETTINGS if enabled else SWITCHED_OFF
         if not cold:
             self.send(placement(epoch=1))
-            for go in (self.stop_finishes, self.gate_passes, self.engine_is_spawned, self.engine_is_ready):
-                go()
+            for _ in range(4):
+                self.the_pod_goes_on()
 
     # --- commands -----------------------------------------------------------------------------------------------
 
@@ -142,6 +151,8 @@ class Life(RuleBasedStateMachine):
                 assert key in self.prepared, "C2"
         if aborts(command) and isinstance(decision, Accepted) and decision.will_exit is True:
             assert not self.state.frozen(self.now), "I4: a promised exit is not held up"
+            if before.step in OUT_OF_SERVICE_STEPS:
+                self.taken_back.add(before.epoch)
         self.note_freeze(before)
         self.carry_out(actions)
 
@@ -153,34 +164,41 @@ class Life(RuleBasedStateMachine):
         return None
 
     @rule()
+    def the_pod_goes_on(self) -> None:
+        next_thing = {
+            Step.STOPPING: self.stop_finishes,
+            Step.CLEANING: self.gate_passes,
+            Step.STARTING: self.engine_is_spawned,
+            Step.LOADING: self.engine_is_ready,
+        }.get(self.state.step)
+        if next_thing is not None:
+            next_thing()
+
     def stop_finishes(self) -> None:
         work = self.current(starts=False)
         if work is not None:
             self.alive.clear()
             self.feed(progress.Stopped(work.serial))
 
-    @rule()
     def gate_passes(self) -> None:
         work = self.current(starts=False)
-        if work is None or self.state.step is not Step.CLEANING:
+        if work is None:
             return
         assert not self.alive
         self.prepared.add((self.state.run_id, self.state.epoch))
         self.feed(progress.Clean(work.serial))
         self.finish(work)
 
-    @rule()
     def engine_is_spawned(self) -> None:
         work = self.current(starts=True)
-        if work is not None and self.state.step is Step.STARTING:
+        if work is not None:
             assert work.starts is not None
             self.alive.add(work.starts)
             self.feed(progress.Spawned(work.serial))
 
-    @rule()
     def engine_is_ready(self) -> None:
         work = self.current(starts=True)
-        if work is not None and self.state.step is Step.LOADING:
+        if work is not None:
             self.feed(progress.Loaded(work.serial))
             self.finish(work)
 
@@ -229,6 +247,25 @@ class Life(RuleBasedStateMachine):
         if before is not None and after is not None:
             assert after.deadline == before.deadline, "I2: talk does not move the deadline"
 
+    @rule(run_id=RUNS, recovery=st.sampled_from([Recovery.PENDING, Recovery.ENGINE_RELAUNCH]))
+    def controller_talks_on_and_on(self, run_id: str | None, recovery: Recovery) -> None:
+        """Polls, heartbeat answers and repeated answers to one report, but no command: I2."""
+        for _ in range(75):
+            self.feed(progress.ReportAccepted(self.state.epoch, recovery, run_id))
+            self.feed(progress.ControllerHeard(run_id, 0))
+            self.now += 20.0
+            self.feed(progress.Tick())
+        assert self.state.freeze is None
+
+    @rule()
+    def report_is_not_delivered(self) -> None:
+        before = self.state
+        self.feed(progress.ReportUndelivered(self.state.epoch))
+        if self.state != before:
+            assert before.dead, "only a death is answered here"
+            assert self.state.epoch == before.epoch + 1
+            assert self.settings.enabled, "S20"
+
     @rule(seconds=st.sampled_from([0.5, 3.0, 20.0, 61.0, 721.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
@@ -260,7 +297,7 @@ class Life(RuleBasedStateMachine):
     def feed(self, event: progress.Event) -> None:
         before = self.state
         self.state, actions = progress.advance(before, event, self.settings, self.now)
-        assert self.state.epoch == before.epoch
+        assert self.state.epoch == before.epoch or isinstance(event, progress.ReportUndelivered)
         self.note_freeze(before)
         self.carry_out(actions)
 
@@ -283,8 +320,8 @@ class Life(RuleBasedStateMachine):
         assert not self.alive, f"I1: epoch {epoch} starts while {self.alive} live"
         key = (self.state.run_id, self.state.epoch)
         assert key in self.prepared, "nothing starts that was not stopped and clean in its own operation"
+        assert epoch not in self.taken_back, "I5: it was aborted"
         assert self.state.held_by is None
-        assert self.state.leaving is None
         if relaunch is not None:
             self.banners += 1
             assert relaunch == self.banners, "S21"
@@ -307,6 +344,8 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def one_epoch_at_a_time(self) -> None:
         assert len(self.alive) <= 1, "I1"
+        if self.state.step in (Step.CLEANING, Step.PREPARED, Step.ABORTED):
+            assert not self.alive, "these steps mean that the old engine is gone"
 
     @invariant()
     def a_freeze_ends_by_itself(self) -> None:
