@@ -113,7 +113,9 @@ def identity_of(configuration: Configuration, unit: Unit, nm_port: int) -> wire.
 def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:
     """The same in every pod of an instance that is to run the same engine (design 8, Rollouts).
 
-    The engine's unit with its variables expanded; what differs by rank or by pod stands as written.
+    The engine's unit with its variables expanded; what differs by rank or by pod stands as written. Pods that
+    share an address (hostNetwork) need a BasePort each, and every placement carries its own, so it is left out.
+    MgmtPort is not: node rank 0 of llama-server looks for its workers on its own.
     """
     by_pod = {name for name in environment if name.startswith("POD_")}
     by_rank = PLACEMENT | {name for name in undefined_variables(unit, frozenset()) if is_placement(name)}
@@ -122,7 +124,9 @@ def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:
         shared = expand_unit(unit, {**environment, **as_written})
     except ExpansionError:
         shared = unit  # it will fail at its start with that message; until then what is written is compared
-    return hashlib.sha256(repr(replace(shared, source=Path())).encode()).hexdigest()[:16]
+    assert shared.engine is not None, f"{unit.name} is no engine"
+    engine = replace(shared.engine, base_port=0)
+    return hashlib.sha256(repr(replace(shared, source=Path(), engine=engine)).encode()).hexdigest()[:16]
 
 
 def _parallel(settings: Settings) -> wire.ParallelConfig:
