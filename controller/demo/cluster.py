@@ -120,8 +120,8 @@ def supervisor_spec(
     defaults: Tables = {
         "supervisor": {
             "pod_ip": pod.address,
-            "port": SUPERVISOR_PORT,
-            "probe_port": PROBE_PORT,
+            "port": pod.port(SUPERVISOR_PORT),
+            "probe_port": pod.port(PROBE_PORT),
             "controller_url": f"http://{network.hub.address}:{CONTROLLER_PORT}",
             "job_name": job_name,
             "model_name": "tiny",
@@ -155,7 +155,8 @@ class Cluster:
 
     async def from_supervisor(self, rank: int, path: str) -> Any:
         """GET from a node-manager API; the JSON, or None while it cannot be reached."""
-        return await self._get(f"http://{self.network.pods[rank].address}:{SUPERVISOR_PORT}{path}")
+        pod = self.network.pods[rank]
+        return await self._get(f"http://{pod.address}:{pod.port(SUPERVISOR_PORT)}{path}")
 
     async def instance(self, accept: Callable[[Mapping[str, Any]], bool]) -> Mapping[str, Any]:
         """Wait until the controller knows exactly one instance and it is accepted.
@@ -206,10 +207,8 @@ async def cluster(
 
     An error in the block shows all logs.
     """
-    controller = await kubelet.start(network.hub, controller_spec(network, settings=controller_settings))
-    supervisors = []
-    for rank, pod in enumerate(network.pods):
-        spec = supervisor_spec(
+    supervisors = [
+        supervisor_spec(
             network,
             rank,
             [write_units(pod.volume / "units", units)],
@@ -217,11 +216,24 @@ async def cluster(
             environment=environment,
             search_path=search_path,
         )
-        supervisors.append(await kubelet.start(pod, spec))
-    async with httpx.AsyncClient(timeout=5.0) as http:
-        running = Cluster(network, kubelet, controller, tuple(supervisors), http)
+        for rank, pod in enumerate(network.pods)
+    ]
+    controller = controller_spec(network, settings=controller_settings)
+    async with running_cluster(network, kubelet, controller, supervisors) as running:
         try:
             yield running
         except Exception as error:
             error.add_note(running.logs())
             raise
+
+
+@asynccontextmanager
+async def running_cluster(
+    network: Network, kubelet: Kubelet, controller: ContainerSpec, supervisors: Sequence[ContainerSpec]
+) -> AsyncIterator[Cluster]:
+    """Start the controller in the hub and each supervisor in the pod of its rank."""
+    in_hub = await kubelet.start(network.hub, controller)
+    in_pods = [await kubelet.start(pod, spec) for pod, spec in zip(network.pods, supervisors, strict=True)]
+    # Everything is on this machine: the environment's proxies are for the world outside.
+    async with httpx.AsyncClient(timeout=5.0, trust_env=False) as http:
+        yield Cluster(network, kubelet, in_hub, tuple(in_pods), http)
