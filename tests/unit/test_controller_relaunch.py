@@ -338,6 +338,13 @@ def test_the_budget_is_spent_when_prepare_goes_out() -> None:
     assert saved == [1]
 
 
+def test_a_run_that_reads_the_epoch_again_is_paid_once() -> None:
+    drive = Drive.open(serving()).to(RunStep.PREPARE)
+    drive.refuse(1, ErrorCode.STALE_EPOCH, epoch=11)
+    drive.to(RunStep.AWAIT)
+    assert drive.run.budget.runs == 1
+
+
 def test_F05_a_spent_budget_lets_every_container_restart() -> None:
     instance = serving()
     drive = Drive.open(instance, budget=replace(fresh_budget(instance), runs=3))
@@ -478,6 +485,16 @@ def test_progress_moves_the_deadline_up_to_the_hard_cap() -> None:
     drive.wait(2, heard=(0, 1))
     assert drive.run.step is RunStep.PHASE2
     assert drive.now - entered <= SETTINGS.start_hard_cap_sec + 1
+
+
+def test_who_is_normal_and_waits_for_a_slower_member_does_not_stall() -> None:
+    drive = Drive.open(serving()).to(RunStep.AWAIT)
+    drive.heartbeat(0, NORMAL)
+    drive.heartbeat(1, INITIAL, progress_age_sec=1.0)
+    drive.wait(1000, heard=(0, 1))
+    assert drive.run.step is RunStep.AWAIT
+    drive.heartbeat(1, NORMAL)
+    assert drive.run.outcome is Outcome.DONE
 
 
 def test_F15_the_second_death_of_the_old_epoch_is_absorbed() -> None:
