@@ -89,7 +89,6 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
 async def _live(pod: Pod, configuration: Configuration, listeners: Listeners, ending: Ending) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(pod.run)
-        pod.start_units()
         nursery.start_soon(_go_online, pod, configuration, listeners)
         await ending.requested.wait()
         budget = shutdown_timeout(configuration.settings.supervisor, configuration.units)
@@ -100,5 +99,7 @@ async def _live(pod: Pod, configuration: Configuration, listeners: Listeners, en
 
 
 async def _go_online(pod: Pod, configuration: Configuration, listeners: Listeners) -> None:
+    if configuration.coordinated:
+        await trio.to_thread.run_sync(importlib.import_module, "supervisor.engine.link")
     online: ModuleType = await trio.to_thread.run_sync(importlib.import_module, "supervisor.online")
     await online.go_online(pod, configuration, listeners)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from supervisor.configuration import Configuration
 from supervisor.shared.listening import listen_tcp, listen_unix
 
+ANY_ADDRESS = "0.0.0.0"
+
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
@@ -29,7 +31,8 @@ def open_listeners(configuration: Configuration) -> Listeners:
     node_manager = None
     if configuration.coordinated and configuration.engine_unit is not None:
         node_manager = listen_tcp(host, section.port)
-    probes = listen_tcp(host, section.probe_port)
+    # Plain and harmless, and a kubelet must reach it also where nobody told the pod its address.
+    probes = listen_tcp(section.host or section.pod_ip or ANY_ADDRESS, section.probe_port)
     return Listeners(
         operations=listen_unix(configuration.socket),
         probes=probes,

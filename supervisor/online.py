@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -15,13 +16,14 @@ from supervisor.api.node_manager import node_manager_app
 from supervisor.api.operations import operations_app
 from supervisor.api.probes import probes_app
 from supervisor.configuration import Configuration
-from supervisor.engine.controller_client import ControllerClient
-from supervisor.engine.link import ControllerLink
 from supervisor.listeners import Listeners
 from supervisor.pod import Pod
 from supervisor.pod_operations import PodOperations
 from supervisor.shared.serving import serve
 from supervisor.shared.tokens import TokenFile
+
+if TYPE_CHECKING:
+    from supervisor.engine.link import ControllerLink
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +47,12 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
 def _link(pod: Pod, configuration: Configuration, token: TokenFile | None) -> ControllerLink:
     assert pod.supervision is not None, "checked by the caller"
     section = configuration.settings.supervisor
+    # Imported by the program beforehand; without a controller nobody needs an HTTP client in this process.
+    from supervisor.engine.controller_client import ControllerClient
+    from supervisor.engine.link import ControllerLink
+
     client = ControllerClient(
-        section.controller_url[0], lambda: token.current(trio.current_time()) if token is not None else None
+        section.controller_url, lambda: token.current(trio.current_time()) if token is not None else None
     )
     return ControllerLink(client, pod.supervision, section.heartbeat_interval_seconds)
 

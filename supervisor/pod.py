@@ -40,7 +40,7 @@ ASKED_BY = "podvisor"
 
 
 class Pod:
-    """Make it inside trio. `run` keeps it alive, `start_units` and `stop` are its life."""
+    """Make it inside trio; `run` is its life, `leave` and `stop` its orderly end."""
 
     def __init__(
         self,
@@ -68,16 +68,14 @@ class Pod:
         self.supervision = self._supervise(engine, nm_port) if engine is not None else None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled; then every unit's tree is stopped before this returns."""
+        """Start the units and go on until cancelled; then every unit's tree is stopped before this returns."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.units.run)
+            self.units.start_all(asked_by=ASKED_BY)
             if self.supervision is not None:
                 await nursery.start(self.supervision.run)
             nursery.start_soon(self._hurry_when_told)
             task_status.started()
-
-    def start_units(self) -> None:
-        self.units.start_all(asked_by=ASKED_BY)
 
     def leave(self) -> None:
         """From here on nothing is ready, nobody relaunches, and no death of an engine is news."""

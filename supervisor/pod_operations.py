@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import trio
 
 from supervisor import wire
 from supervisor.api.operations import NoSuchUnit, Refused
-from supervisor.engine.controller_client import ControllerForgot, ControllerRefused, ControllerUnreachable
-from supervisor.engine.link import ControllerLink
+from supervisor.engine.controller_errors import ControllerError
 from supervisor.engine.model import progress
 from supervisor.pod import Pod
 from supervisor.service import units
 from supervisor.service.outcomes import StartFailed
 from supervisor.service.service import Service
+
+if TYPE_CHECKING:
+    from supervisor.engine.link import ControllerLink
 
 RELAUNCH_REASON = "asked for by an operator"
 
@@ -58,10 +61,10 @@ class PodOperations:
         if self.link is None or not instance_id:
             raise Refused("this pod belongs to no instance yet: the controller has not started it")
         try:
-            await self.link.client.relaunch(instance_id)
-        except (ControllerUnreachable, ControllerForgot, ControllerRefused) as error:
+            run = await self.link.client.relaunch(instance_id, f"asked for by {asked_by}")
+        except ControllerError as error:
             raise Refused(f"the controller did not take it: {error}; nothing was done") from error
-        return f"relaunch of instance {instance_id} begun; `podvisor relaunches` shows it\n"
+        return f"run {run.id} relaunches instance {instance_id}; `podvisor relaunches {run.id}` shows it\n"
 
     def lines(self, name: str, count: int) -> list[str]:
         return self._service(name).output.lines(count)

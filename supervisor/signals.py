@@ -56,8 +56,9 @@ def _dump_tasks() -> None:
 
 
 def _describe(task: trio.lowlevel.Task, depth: int, lines: list[str]) -> None:
-    frames = list(task.iter_await_frames())
-    place = f"{frames[-1][0].f_code.co_filename}:{frames[-1][1]}" if frames else "running"
+    # The innermost frame of nearly every task is trio's own; where *our* code waits is what helps.
+    places = [f"{frame.f_code.co_filename}:{line}" for frame, line in task.iter_await_frames()]
+    place = next((found for found in reversed(places) if "/trio/" not in found), "running")
     lines.append(f"{'  ' * depth}{task.name}  {place}")
     for nursery in task.child_nurseries:
         for child in nursery.child_tasks:

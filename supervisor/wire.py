@@ -529,16 +529,10 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class RelaunchRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`POST /v1/instances/ID/relaunch`."""
+class Reason(msgspec.Struct, frozen=True):
+    """The body, if any, of what an operator asks for."""
 
-    reason: str = "operator"
-
-
-class RunStarted(msgspec.Struct, frozen=True, kw_only=True):
-    """202 of the same; Location names the run."""
-
-    run_id: str
+    reason: str = ""
 
 
 class RelaunchesView(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,12 +23,6 @@ HEARTBEAT_LINE_SEC = 15.0
 """An event stream that has nothing to say sends an empty line so often: proxies and readers see it lives."""
 
 
-class Reason(msgspec.Struct, frozen=True):
-    """The body, if any, of what an operator asks for."""
-
-    reason: str = ""
-
-
 def add_tool_routes(
     app: QuartTrio, registry: Registry, operators: Operators, events: EventLog, store: Store
 ) -> None:
@@ -44,7 +38,7 @@ def add_tool_routes(
 
     @app.post("/v1/instances/<int:instance_id>/relaunch")
     async def relaunch(instance_id: int) -> Response:
-        message = await received(Reason)
+        message = await received(wire.Reason)
         now, to_wall = _clocks()
         recovery = operators.relaunch(instance_id, message.reason, now)
         response = answer(open_run_view(recovery, instance_id, to_wall), 202)
@@ -69,7 +63,7 @@ def add_tool_routes(
 
     @app.post("/v1/relaunches/<run_id>/abort")
     async def abort(run_id: str) -> Response:
-        message = await received(Reason)
+        message = await received(wire.Reason)
         operators.abort(run_id, message.reason)
         response = await one_relaunch(run_id)
         response.status_code = 202

@@ -25,8 +25,20 @@ class _Commands(click.Group):
         if cmd_name in _COMMANDS:
             return _command(importlib.import_module(f"supervisor.cli.{cmd_name.replace('-', '_')}").command)
         for point in entry_points(group=ENTRY_POINTS, name=cmd_name):
-            return _command(point.load())
+            try:
+                return _command(point.load())
+            except ImportError as error:
+                return _broken(cmd_name, error)
         return None
+
+
+def _broken(name: str, error: ImportError) -> click.Command:
+    """A command of another package that cannot be loaded must not take the help of all the others with it."""
+
+    def fail() -> None:
+        raise click.ClickException(f"cannot load the command {name}: {error}")
+
+    return click.Command(name, callback=fail, help=f"(cannot be loaded: {error})")
 
 
 def _command(found: object) -> click.Command:

@@ -6,7 +6,8 @@ comes after the first units (trio-notes §6).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import httpx
@@ -14,6 +15,7 @@ import msgspec
 import trio
 
 from supervisor import wire
+from supervisor.engine.controller_errors import ControllerForgot, ControllerRefused, ControllerUnreachable
 
 CONNECT_SEC = 2.0
 ANSWER_SEC = 5.0
@@ -23,36 +25,27 @@ KEEP_ALIVE_SEC = 10.0
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 
-class ControllerUnreachable(Exception):
-    """No answer, or none that could be read."""
-
-
-class ControllerForgot(Exception):
-    """503: this controller does not know us; register again."""
-
-
-class ControllerRefused(Exception):
-    """A definite no, with the code and the reason."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code = code
-
-
 class ControllerClient:
-    """One connection pool to one controller. Close it with `aclose`."""
+    """A connection pool to the controller, at whichever of its addresses answers. Close it with `aclose`."""
 
     def __init__(
-        self, url: str, token: Callable[[], str | None], transport: httpx.AsyncBaseTransport | None = None
+        self,
+        urls: Sequence[str],
+        token: Callable[[], str | None],
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
+        self._urls = deque(url.rstrip("/") for url in urls)
         self._token = token
         self._transport = transport
         self._client = self._open()
 
+    @property
+    def url(self) -> str:
+        """The address that is being used."""
+        return self._urls[0]
+
     def _open(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
-            base_url=self.url,
             transport=self._transport,
             timeout=httpx.Timeout(ANSWER_SEC, connect=CONNECT_SEC),
             limits=httpx.Limits(max_connections=4, keepalive_expiry=KEEP_ALIVE_SEC),
@@ -72,9 +65,10 @@ class ControllerClient:
     async def report(self, message: wire.SoftwareFaultMsg) -> wire.FaultAnswer:
         return await self._post("/controller/report_software_fault", message, wire.FaultAnswer)
 
-    async def relaunch(self, instance_id: int) -> None:
-        """Ask for a gang relaunch of `instance_id`."""
-        await self._post(f"/v1/instances/{instance_id}/relaunch", wire.RelaunchRequest(), wire.RunStarted)
+    async def relaunch(self, instance_id: int, reason: str) -> wire.RunView:
+        """Ask for a gang relaunch of `instance_id`; the run that was begun, or that was under way already."""
+        request = wire.Reason(reason=reason)
+        return await self._post(f"/v1/instances/{instance_id}/relaunch", request, wire.RunView)
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -94,13 +88,15 @@ class ControllerClient:
         try:
             # httpx has no total time-out: a dripping body would go on for ever.
             with trio.fail_after(CONNECT_SEC + ANSWER_SEC):
-                return await self._client.post(path, content=body, headers=headers)
+                return await self._client.post(self.url + path, content=body, headers=headers)
         except httpx.PoolTimeout as error:
             # A cancelled request can lose its slot in the pool for good (httpcore#1093).
             await self._renew()
             raise ControllerUnreachable(f"{self.url}: no free connection") from error
         except (httpx.HTTPError, trio.TooSlowError) as error:
-            raise ControllerUnreachable(f"{self.url}: {str(error) or type(error).__name__}") from error
+            unreachable = self.url
+            self._urls.rotate(-1)
+            raise ControllerUnreachable(f"{unreachable}: {str(error) or type(error).__name__}") from error
 
     async def _renew(self) -> None:
         old, self._client = self._client, self._open()

@@ -12,12 +12,8 @@ from typing import Protocol
 import trio
 
 from supervisor import wire
-from supervisor.engine.controller_client import (
-    ControllerClient,
-    ControllerForgot,
-    ControllerRefused,
-    ControllerUnreachable,
-)
+from supervisor.engine.controller_client import ControllerClient
+from supervisor.engine.controller_errors import ControllerError
 from supervisor.engine.model import progress, reports
 from supervisor.engine.model.reports import DeathReport, Delivered, Observation
 from supervisor.engine.operator import Operator
@@ -45,6 +41,8 @@ class FaultReporter:
         self._watched = watched
         self._changed = changed
         self._delivered = Delivered()
+        self._tried: DeathReport | None = None
+        self._attempted = Changes()
         self._errors = ErrorWindow()
 
     async def run(self) -> None:
@@ -57,9 +55,16 @@ class FaultReporter:
                 retry_sec = FIRST_RETRY_SEC
                 await changed.wait()
                 continue
-            if not await self._deliver(report):
+            is_delivered = await self._deliver(report)
+            self._tried = report
+            self._attempted.announce()
+            if not is_delivered:
                 await trio.sleep(retry_sec)
                 retry_sec = min(2 * retry_sec, MAX_RETRY_SEC)
+
+    async def first_attempt(self) -> None:
+        """Until the report that is due now, if any, was sent once: it says more than a heartbeat, so it goes first."""
+        await self._attempted.wait_until(self._due, lambda report: report is None or report == self._tried)
 
     def _due(self) -> DeathReport | None:
         seen = self._watched.observation()
@@ -70,7 +75,7 @@ class FaultReporter:
         """Whether it need not be sent again. A recovery that is pending is asked for again."""
         try:
             answer = await self._client.report(self._watched.fault_message(report))
-        except (ControllerUnreachable, ControllerForgot, ControllerRefused) as error:
+        except ControllerError as error:
             self._not_taken(report, error)
             self._operator.feed(progress.ReportUndelivered(report.epoch))
             return False

@@ -15,12 +15,8 @@ from typing import Protocol
 import trio
 
 from supervisor import wire
-from supervisor.engine.controller_client import (
-    ControllerClient,
-    ControllerForgot,
-    ControllerRefused,
-    ControllerUnreachable,
-)
+from supervisor.engine.controller_client import ControllerClient
+from supervisor.engine.controller_errors import ControllerError, ControllerForgot, ControllerRefused
 from supervisor.engine.model import progress
 from supervisor.engine.operator import CommandRefused, Operator
 from supervisor.engine.register_manager import RegisterManager
@@ -31,6 +27,8 @@ log = logging.getLogger(__name__)
 
 MIN_GAP_SEC = 0.2
 """Two heartbeats are never closer, however fast things change."""
+REPORT_FIRST_SEC = 0.5
+"""So long a heartbeat waits for a death report that says the same with its cause."""
 FIRST_RETRY_SEC = 1.0
 MAX_RETRY_SEC = 30.0
 LEAVING_SEC = 1.0
@@ -61,6 +59,7 @@ class Heartbeat:
         pulse: Pulse,
         changed: Changes,
         interval_sec: float,
+        reports_first: Callable[[], Awaitable[None]],
     ) -> None:
         self.connection = Connection()
         self._client = client
@@ -69,6 +68,7 @@ class Heartbeat:
         self._pulse = pulse
         self._changed = changed
         self._interval_sec = interval_sec
+        self._reports_first = reports_first
         self._sequence = 0
         self._errors = ErrorWindow()
 
@@ -87,7 +87,7 @@ class Heartbeat:
         with trio.move_on_after(LEAVING_SEC):
             try:
                 await self._client.heartbeat(self._message())
-            except (ControllerUnreachable, ControllerForgot, ControllerRefused) as error:
+            except ControllerError as error:
                 log.warning("cannot tell the controller that this supervisor leaves: %s", error)
 
     async def _introduce(self, introduce: Callable[[], Awaitable[wire.RegisterAnswer]]) -> None:
@@ -96,7 +96,7 @@ class Heartbeat:
         while True:
             try:
                 answer = await introduce()
-            except (ControllerUnreachable, ControllerForgot, ControllerRefused) as error:
+            except ControllerError as error:
                 self._lost(error)
                 await trio.sleep(delay * random.uniform(0.5, 1.0))
                 delay = min(2 * delay, MAX_RETRY_SEC)
@@ -127,6 +127,8 @@ class Heartbeat:
 
     async def _beat_while_known(self) -> None:
         while True:
+            with trio.move_on_after(REPORT_FIRST_SEC):
+                await self._reports_first()
             changed = self._changed.next()
             sent = self._message()
             await self._beat(sent)
@@ -140,7 +142,9 @@ class Heartbeat:
     async def _beat(self, message: wire.HeartbeatMsg) -> None:
         try:
             answer = await self._client.heartbeat(message)
-        except (ControllerUnreachable, ControllerRefused) as error:
+        except ControllerForgot:
+            raise
+        except ControllerError as error:
             self._lost(error)
             return
         self.connection.last_error = None

@@ -15,6 +15,7 @@ CLOSE_SEC = 1.0
 class ControllerLink:
     def __init__(self, client: ControllerClient, supervision: EngineSupervision, interval_sec: float) -> None:
         self.client = client
+        self._reporter = FaultReporter(client, supervision.operator, supervision.engine, supervision.changed)
         self.heartbeat = Heartbeat(
             client,
             supervision.registration,
@@ -22,8 +23,8 @@ class ControllerLink:
             supervision.node_manager,
             supervision.changed,
             interval_sec,
+            self._reporter.first_attempt,
         )
-        self._reporter = FaultReporter(client, supervision.operator, supervision.engine, supervision.changed)
 
     async def run(self) -> None:
         """Until cancelled; then the client is closed."""
