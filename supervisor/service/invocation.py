@@ -177,6 +177,8 @@ class Invocation:
         below = await self._processes.note_descendants(child)
         critical = matching(below, self.launch.critical_processes)
         if not critical:
+            if self.launch.critical_processes:
+                log.info("none of CriticalProcesses runs below pid %s: nothing to watch but itself", child.pid)
             return
         try:
             dead = await self._processes.any_death(critical)

@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -227,7 +227,12 @@ async def test_a_start_that_takes_too_long_is_ended() -> None:
 @pytest.mark.seed("S22")
 async def test_the_death_of_a_critical_process_is_the_units_death() -> None:
     # A worker names itself as engines' workers do; the main process does not notice its death.
-    script = "exec -a VLLM::Worker_TP0 sleep 600 & echo ready; exec sleep 600"
+    script = """
+        (exec -a VLLM::Worker_TP0 sleep 600) &
+        until grep -q VLLM /proc/$!/cmdline; do :; done
+        echo ready
+        exec sleep 600
+    """
     table = ServiceTable(exec_start=Command(("bash", "-c", script)), restart=NO_RESTART)
     engine = Engine(critical_processes=("VLLM::Worker*",))
     probes = Probes(readiness=Probe(LogLineCheck("ready")))
@@ -235,12 +240,24 @@ async def test_the_death_of_a_critical_process_is_the_units_death() -> None:
         await service.start(asked_by="test")
         state = await service.wait_until(lambda state: state.ready_once)
         worker = await child_of(state.pid)
-        await trio.sleep(0.1)  # its watch looks below the main process in a thread
+        await watched(worker)
         os.kill(worker, signal.SIGKILL)
         state = await service.wait_until(lambda state: state.at_rest)
         assert state.sub_state is SubState.FAILED
         assert "VLLM::Worker_TP0" in state.reason
         assert state.pid is None
+
+
+async def watched(pid: int) -> None:
+    """Until this process holds a pidfd on it."""
+    while not any(f"Pid:\t{pid}\n" in info for info in fd_infos()):
+        await trio.sleep(0.01)  # made in a worker thread's wake: there is no event to wait for
+
+
+def fd_infos() -> Iterator[str]:
+    for entry in os.listdir("/proc/self/fdinfo"):
+        with suppress(FileNotFoundError):
+            yield Path("/proc/self/fdinfo", entry).read_text()
 
 
 async def child_of(pid: int | None) -> int:
