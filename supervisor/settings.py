@@ -98,10 +98,10 @@ class SupervisorSection:
     grace_period_sec: float = setting(duration(0, DAY), 120.0, "after a start probes cannot make it abnormal")
     suicide_threshold: int = setting(integer(1, 1000), 5, "abnormal ticks in a row before the end")
     shutdown_timeout_sec: float | None = setting(
-        duration(1, DAY), None, "of an orderly stop; default: drain_sec and the longest chain of stop time-outs"
+        duration(1, DAY), None, "of an orderly stop; default: the longest chain of stop time-outs"
     )
-    drain_sec: float = setting(duration(0, DAY), 30.0, "how long a leaving engine may finish its requests")
-    drain_delay_sec: float = setting(duration(0, HOUR), 5.0, "until routers know that this pod is leaving")
+    drain_sec: float = setting(duration(0, DAY), 0.0, "how long a leaving engine may finish its requests")
+    drain_delay_sec: float = setting(duration(0, HOUR), 0.0, "until routers know that this pod is leaving")
     rendezvous_ports: tuple[int, int] = setting(_ports, (29500, 29599), "ports that rotate with the epoch")
     fabric_interface: str | None = setting(word, None, "interface of the collectives; default: pod_ip's")
     log_level: str = setting(one_of("debug", "info", "warning", "error"), "info", "the least level logged")
@@ -148,7 +148,15 @@ class TlsSection:
     client_ca: str | None = setting(word, None, "CA of the clients")
 
 
-NOT_CARRIED_OUT = ("tls.cert", "tls.key", "tls.client_ca", "auth.roles")
+NOT_CARRIED_OUT = (
+    "auth.roles",
+    "supervisor.drain_delay_sec",
+    "supervisor.drain_sec",
+    "supervisor.fabric_interface",
+    "tls.cert",
+    "tls.client_ca",
+    "tls.key",
+)
 """Known, but ignoring them would give a false feeling of safety. Whoever carries one out deletes it here."""
 
 
@@ -270,17 +278,11 @@ def _periods(settings: Settings) -> Iterator[Mistake]:
     if silence < 3 * heartbeat:
         message = f"{silence:g} s must be at least three heartbeats ({3 * heartbeat:g} s)"
         yield Mistake(section, "engine_restart_freeze_silence_sec", message)
-    shutdown, drain = settings.supervisor.shutdown_timeout_sec, settings.supervisor.drain_sec
-    if shutdown is not None and shutdown < drain:
-        message = f"{shutdown:g} s must not be shorter than drain_sec ({drain:g} s)"
-        yield Mistake("supervisor", "shutdown_timeout_sec", message)
 
 
 def shutdown_timeout(supervisor: SupervisorSection, units: Sequence[Unit]) -> float:
-    """Seconds that an orderly stop may take: as set, else what draining and the slowest chain of stops need."""
+    """Seconds that an orderly stop may take: as set, else what the slowest chain of stops needs."""
     if supervisor.shutdown_timeout_sec is not None:
         return supervisor.shutdown_timeout_sec
-    serves = any(unit.engine is not None for unit in units)
-    draining = supervisor.drain_delay_sec + supervisor.drain_sec if serves else 0.0
     stops = {unit.name: unit.service.stop.timeout_sec for unit in units}
-    return draining + Graph.of(units).longest_chain(stops) + SHUTDOWN_MARGIN_SEC
+    return Graph.of(units).longest_chain(stops) + SHUTDOWN_MARGIN_SEC
