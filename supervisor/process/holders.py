@@ -13,8 +13,6 @@ from supervisor.process.procfs import ProcessInfo
 FileId = tuple[int, int]
 """(device, inode)."""
 
-_TIME_WAIT = "06"
-
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -56,7 +54,7 @@ def held_below(directory: Path, pids: Iterable[int]) -> frozenset[Path]:
 
 
 def port_holders(number: int) -> tuple[ProcessInfo, ...]:
-    """The processes with a TCP socket on this local port, as far as we may look. TIME_WAIT does not count."""
+    """The processes with a TCP socket on this local port, as far as we may look; nobody has one in TIME_WAIT."""
     sockets = {f"socket:[{inode}]" for inode in _socket_inodes(number)}
     found = []
     for pid in _pids() if sockets else ():
@@ -99,7 +97,7 @@ def _socket_inodes(port: int) -> Iterator[int]:
             continue  # no IPv6 here
         for row in rows:
             columns = row.split()
-            if int(columns[1].rpartition(":")[2], 16) == port and columns[3] != _TIME_WAIT and columns[9] != "0":
+            if int(columns[1].rpartition(":")[2], 16) == port and columns[9] != "0":
                 yield int(columns[9])
 
 

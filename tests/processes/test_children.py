@@ -16,7 +16,7 @@ from supervisor.process.attribution import certainly_not_newborn
 from supervisor.process.children import Children, ExitStatus, Spawn, SpawnError
 from supervisor.process.procfs import ProcessStat
 from supervisor.unit.model import ResourceLimit
-from tests.support.real_processes import gone, python_of, reaping, spawn_of, told
+from tests.support.real_processes import CAN_BECOME_OTHER_USERS, gone, python_of, reaping, spawn_of, told
 
 MANAGED, ORPHANS_EACH, NEWBORNS = 50, 20, 100
 
@@ -188,7 +188,7 @@ async def test_limits_and_priorities_reach_the_process() -> None:
         assert os.sched_getaffinity(child.pid) == {0}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(not CAN_BECOME_OTHER_USERS, reason="becoming another user needs CAP_SETUID")
 async def test_a_user_never_keeps_the_groups_of_root(tmp_path: Path) -> None:
     heard = tmp_path / "ids"
     with heard.open("wb") as file:

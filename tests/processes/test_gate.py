@@ -19,7 +19,7 @@ from supervisor.process.children import Children
 from supervisor.process.gate import GateItem, GateReport, GateSpec, Port, run_gate
 from supervisor.process.holders import held_below
 from supervisor.process.leftover_files import SHARED_MEMORY
-from tests.support.real_processes import alive, gone, python_of, reaping, spawn_of, told
+from tests.support.real_processes import CAN_BECOME_OTHER_USERS, alive, gone, python_of, reaping, spawn_of, told
 
 OLD, OTHER = "old-invocation", "other-unit"
 LISTEN = """
@@ -187,7 +187,7 @@ async def test_a_recorded_segment_needs_no_pattern(segment: Path) -> None:
 
 
 @pytest.mark.parametrize("mode, user, stays", [(0o600, None, True), (0o644, 1, True), (0o600, 1, False)])
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(not CAN_BECOME_OTHER_USERS, reason="becoming another user needs CAP_SETUID")
 async def test_what_a_process_below_us_may_hold_that_cannot_be_looked_into_stays(
     mode: int, user: int | None, stays: bool, segment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -341,10 +341,16 @@ async def test_what_could_not_be_written_is_marked_when_it_can_be_again() -> Non
             raise OSError(errno.ENOSPC, "no space left on device")
         written.extend(items)
 
-    sink = Sink(write_all)
+    sink = Sink(write_all, buffer_bytes=5)
     async with trio.open_nursery() as nursery:
         await nursery.start(sink.run)
         sink.offer((b"lost\n",))
+        while sink.last_error is None:
+            await trio.sleep(0.01)
+        assert not await sink.flush(trio.current_time())  # it is tried again only after a while
+        with trio.move_on_after(0.1) as held_back:
+            await sink.room()
+        assert not held_back.cancelled_caught  # and nobody has to wait for that
         assert await sink.flush(trio.current_time() + 10)
         full[0] = False
         sink.offer((b"after\n",))

@@ -351,7 +351,6 @@ async def test_a_process_outside_our_descendants_is_never_touched() -> None:
         assert alive(sibling.pid)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user and the right to drop CAP_KILL")
 async def test_who_may_not_be_signalled_is_a_survivor_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,15 @@ from supervisor.process import procfs
 from supervisor.process.children import Children, Spawn
 from supervisor.process.subreaper import become_subreaper
 
+_CAP_SETUID = 7
+
+
+def _capabilities() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("CapEff:")).split()[1], 16)
+
+
+CAN_BECOME_OTHER_USERS = bool(_capabilities() >> _CAP_SETUID & 1)
 TIMEOUT_SEC = 60.0 * float(os.environ.get("PODVISOR_TEST_TIMEOUT_SCALE", "1"))
 
 
@@ -23,14 +32,14 @@ async def reaping() -> AsyncIterator[Children]:
     """Children of a process to which orphans fall; at the end every process below us is killed and reaped."""
     become_subreaper()
     children = Children()
-    with trio.fail_after(TIMEOUT_SEC):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(children.run)
-            try:
+    try:
+        with trio.fail_after(TIMEOUT_SEC):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(children.run)
                 yield children
-            finally:
                 nursery.cancel_scope.cancel()
-                _end_everything_below_us()
+    finally:
+        _end_everything_below_us()  # once nobody else reaps
 
 
 def _end_everything_below_us() -> None:
