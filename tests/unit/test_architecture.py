@@ -62,3 +62,26 @@ def test_nobody_signals_everybody(package: str) -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "os.kill" and ast.unparse(node.args[0]) == "-1"
     ]
     assert not found
+
+
+def imported(path: Path) -> set[str]:
+    return {
+        node.module
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+    }
+
+
+@pytest.mark.seed("S15")
+@pytest.mark.seed("S17")
+@pytest.mark.parametrize(
+    ("module", "unknown"),
+    [
+        ("heartbeat", {"supervisor.engine.arbiter", "supervisor.engine.pod_engine", "supervisor.service.service"}),
+        ("arbiter", {"supervisor.engine.heartbeat", "supervisor.engine.operator", "supervisor.engine.link"}),
+        ("register_manager", {"supervisor.engine.operator", "supervisor.process.children"}),
+    ],
+)
+def test_the_heartbeat_is_only_told_and_the_arbiter_only_sees(module: str, unknown: set[str]) -> None:
+    """The heartbeat does not know how readiness is found out, nor the arbiter whether anybody can be reached."""
+    assert not imported(ROOT / "supervisor/engine" / f"{module}.py") & unknown
