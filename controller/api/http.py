@@ -1,35 +1,21 @@
-"""What every route shares: bodies in, JSON out, and every refusal as `wire.ErrorBody`.
-
-All handlers are `async` although most wait for nothing: Quart runs plain functions in a worker thread, where
-the registry could change under them.
-"""
+"""What every route of the controller shares: how its exceptions are answered."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
 import msgspec
-import trio
-from quart import Response, request
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException
 
 from controller.operators import Conflict, NoSuchRun
 from controller.reception import Unknown
 from controller.registry import NoSuchInstance
-from supervisor import wire
+from supervisor.shared import http_app
+from supervisor.shared.http_app import answer, received, refusal
 from supervisor.shared.tokens import TokenFile
 from supervisor.wire import ErrorCode
 
-MAX_BODY_BYTES = 1 << 20
-BODY_SEC = 15.0
-JSON = "application/json"
+__all__ = ["Said", "answer", "application", "received", "refusal"]
 
-Message = TypeVar("Message", bound=msgspec.Struct)
-
-_ERRORS: dict[type[Exception], tuple[int, ErrorCode]] = {
-    wire.WireError: (400, ErrorCode.MALFORMED),
+ERRORS: http_app.Errors = {
     NoSuchInstance: (404, ErrorCode.UNKNOWN),
     NoSuchRun: (404, ErrorCode.UNKNOWN),
     Conflict: (409, ErrorCode.CONFLICT),
@@ -43,71 +29,6 @@ class Said(msgspec.Struct, frozen=True):
     message: str
 
 
-class Denied(Exception):
-    """No token, or a wrong one."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 def application(name: str, tokens: TokenFile | None, *, without_token: frozenset[str]) -> QuartTrio:
-    """An empty application; with `tokens`, every request but for those paths has to show the token."""
-    app = QuartTrio(name)
-    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
-    app.config["BODY_TIMEOUT"] = BODY_SEC
-    if tokens is not None:
-        app.before_request(_checked(tokens, without_token))
-    for kind, (status, code) in _ERRORS.items():
-        app.register_error_handler(kind, _refusing(status, code))
-    app.register_error_handler(Denied, _denied)
-    app.register_error_handler(HTTPException, _http_error)
-    return app
-
-
-def answer(body: msgspec.Struct, status: int = 200, **headers: str) -> Response:
-    return Response(wire.encode(body), status, headers=headers, content_type=JSON)
-
-
-def refusal(status: int, code: ErrorCode, message: str, term: int | None = None) -> Response:
-    return answer(wire.ErrorBody(error=code, message=message, term=term), status)
-
-
-async def received(message: type[Message]) -> Message:
-    """The request's body. Raises WireError, answered 400 with the field and the reason."""
-    body = await request.get_data(as_text=False)
-    assert isinstance(body, bytes), "asked for as bytes"
-    return wire.decode(message, body)
-
-
-def _checked(tokens: TokenFile, without_token: frozenset[str]) -> Callable[[], Awaitable[None]]:
-    async def check() -> None:
-        if request.path in without_token:
-            return
-        shown = request.headers.get("authorization")
-        if shown is None:
-            raise Denied(401, "a token is needed: send `Authorization: Bearer TOKEN`")
-        if not tokens.accepts(shown, trio.current_time()):
-            raise Denied(403, "this token is not the controller's")
-
-    return check
-
-
-def _refusing(status: int, code: ErrorCode) -> Callable[[Exception], Awaitable[Response]]:
-    async def refuse(error: Exception) -> Response:
-        return refusal(status, code, str(error))
-
-    return refuse
-
-
-async def _denied(error: Denied) -> Response:
-    response = refusal(error.status, ErrorCode.UNAUTHORIZED, str(error))
-    response.headers["WWW-Authenticate"] = "Bearer"
-    return response
-
-
-async def _http_error(error: HTTPException) -> Response:
-    status = error.code or 500
-    code = {404: ErrorCode.UNKNOWN}.get(status, ErrorCode.FAILED if status >= 500 else ErrorCode.MALFORMED)
-    reason = f"the body is larger than {MAX_BODY_BYTES} bytes" if status == 413 else error.name.lower()
-    return refusal(status, code, f"{request.method} {request.path}: {reason}")
+    """See `http_app.application`."""
+    return http_app.application(name, tokens, ERRORS, without_token=without_token)

@@ -14,10 +14,7 @@ import httpx
 import msgspec
 
 from supervisor import wire
-
-EXIT_REFUSED = 1
-EXIT_NOT_FOUND = 4
-EXIT_UNREACHABLE = 69
+from supervisor.shared.asking import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, json_option, refused
 
 CONNECT_SEC = 5.0
 ANSWER_SEC = 30.0
@@ -26,16 +23,10 @@ Answer = TypeVar("Answer", bound=msgspec.Struct)
 F = TypeVar("F", bound=Callable[..., object])
 
 
-class CommandFailed(click.ClickException):
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
-
-
 def controller_options(command: F) -> F:
     """`--controller URL`, `--token-file FILE` and `--json`, for every command that asks the controller."""
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        json_option,
         click.option(
             "--token-file",
             type=click.Path(path_type=Path, dir_okay=False),
@@ -79,7 +70,7 @@ class ControllerClient:
                 EXIT_UNREACHABLE,
             ) from error
         if response.is_error:
-            raise _refused(response)
+            raise refused(response)
         return _decoded(answer, response, self._url)
 
 
@@ -95,11 +86,3 @@ def _decoded(answer: type[Answer], response: httpx.Response, url: str) -> Answer
         return wire.decode(answer, response.content)
     except wire.WireError as error:
         raise CommandFailed(f"{url} answers, but not as a controller: {error}", EXIT_UNREACHABLE) from error
-
-
-def _refused(response: httpx.Response) -> CommandFailed:
-    code = EXIT_NOT_FOUND if response.status_code == 404 else EXIT_REFUSED
-    try:
-        return CommandFailed(wire.decode(wire.ErrorBody, response.content).message, code)
-    except wire.WireError:
-        return CommandFailed(f"the controller answers {response.status_code}: {response.text[:200]}", code)

@@ -8,9 +8,9 @@ from quart import Response, request
 from quart_trio import QuartTrio
 
 from supervisor import wire
-from supervisor.api.http import Refusal, answer, application, received
 from supervisor.engine.model.commands import Command
 from supervisor.engine.operator import CommandRefused
+from supervisor.shared.http_app import Refusal, answer, application, received
 from supervisor.shared.tokens import TokenFile
 
 _STATUS = {
@@ -32,7 +32,7 @@ class NodeManager(Protocol):
 
 
 def node_manager_app(node_manager: NodeManager, token: TokenFile | None) -> QuartTrio:
-    app = application("node-manager", token)
+    app = application("node-manager", token, errors={})
 
     async def commanded(command: Command) -> Response:
         try:

@@ -9,7 +9,7 @@ from quart import Response, request
 from quart_trio import QuartTrio
 
 from supervisor import wire
-from supervisor.api.http import Refusal, answer, application
+from supervisor.shared.http_app import Errors, Refusal, answer, application
 from supervisor.shared.tokens import TokenFile
 
 API_USER = "operator"
@@ -22,6 +22,9 @@ class NoSuchUnit(Exception):
 
 class Refused(Exception):
     """The operation cannot be done now; the message says why and what to do."""
+
+
+ERRORS: Errors = {NoSuchUnit: (404, wire.ErrorCode.UNKNOWN), Refused: (409, wire.ErrorCode.CONFLICT)}
 
 
 class Operations(Protocol):
@@ -43,9 +46,7 @@ class Operations(Protocol):
 
 
 def operations_app(operations: Operations, token: TokenFile | None) -> QuartTrio:
-    app = application("operations", token)
-    app.register_error_handler(NoSuchUnit, _no_such_unit)
-    app.register_error_handler(Refused, _refused)
+    app = application("operations", token, ERRORS)
 
     @app.get("/v1/units")
     async def overview() -> Response:
@@ -65,7 +66,9 @@ def operations_app(operations: Operations, token: TokenFile | None) -> QuartTrio
         count = _count(request.args.get("lines"))
         if request.args.get("follow") is None:
             return _text(_joined(operations.lines(name, count)))
-        return _text(_encoded(operations.follow(name, count)))
+        response = _text(_encoded(operations.follow(name, count)))
+        response.timeout = None  # Quart would end the stream after a minute
+        return response
 
     @app.post("/v1/units/<name>/<any(start, stop, restart, 'reset-failed'):verb>")
     async def change(name: str, verb: str) -> Response:
@@ -99,11 +102,3 @@ def _count(written: str | None) -> int:
         message = f"lines: found {written!r}, expected a number"
         raise Refusal(400, wire.ErrorBody(error=wire.ErrorCode.MALFORMED, message=message))
     return int(written)
-
-
-async def _no_such_unit(error: NoSuchUnit) -> Response:
-    return answer(wire.ErrorBody(error=wire.ErrorCode.UNKNOWN, message=str(error)), 404)
-
-
-async def _refused(error: Refused) -> Response:
-    return answer(wire.ErrorBody(error=wire.ErrorCode.CONFLICT, message=str(error)), 409)

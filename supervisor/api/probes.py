@@ -10,12 +10,12 @@ from collections.abc import Callable
 from quart import Response
 from quart_trio import QuartTrio
 
-from supervisor.api.http import application
 from supervisor.api.readiness import Readiness
+from supervisor.shared.http_app import application
 
 
 def probes_app(readiness: Callable[[], Readiness]) -> QuartTrio:
-    app = application("probes", token=None)
+    app = application("probes", None, errors={})
 
     @app.get("/livez")
     async def livez() -> Response:

@@ -16,23 +16,17 @@ import httpx
 import msgspec
 
 from supervisor import wire
-from supervisor.ending import EXIT_UNREACHABLE
+from supervisor.shared.asking import EXIT_UNREACHABLE, CommandFailed, json_option, refused
 
-EXIT_REFUSED = 1
 EXIT_NOT_RUNNING = 3
-EXIT_NO_SUCH_UNIT = 4
+
+__all__ = ["EXIT_NOT_RUNNING", "CommandFailed", "Supervisor", "json_option", "socket_option"]
 
 ANSWER_SEC = 120.0
 """Stopping a unit may take its whole stop budget."""
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 F = TypeVar("F", bound=Callable[..., object])
-
-
-class CommandFailed(click.ClickException):
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
 
 
 def socket_option(command: F) -> F:
@@ -46,10 +40,6 @@ def socket_option(command: F) -> F:
         help="The supervisor's control socket.  [env: PODVISOR_SOCKET]",
     )
     return option(command)
-
-
-def json_option(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def default_socket() -> Path:
@@ -77,14 +67,14 @@ class Supervisor:
         with self._client(read_sec=None) as client, _reachable(self._path), client.stream("GET", path) as response:
             if response.is_error:
                 response.read()
-                raise _refusal(response)
+                raise refused(response)
             yield response.iter_lines()
 
     def _request(self, method: str, path: str, body: msgspec.Struct | None) -> bytes:
         with self._client(read_sec=ANSWER_SEC) as client, _reachable(self._path):
             response = client.request(method, path, content=wire.encode(body) if body is not None else b"")
         if response.is_error:
-            raise _refusal(response)
+            raise refused(response)
         return response.content
 
     def _client(self, read_sec: float | None) -> httpx.Client:
@@ -103,11 +93,3 @@ def _reachable(path: Path) -> Iterator[None]:
     except httpx.TransportError as error:
         message = f"cannot reach the supervisor at {path}: {error}; is `podvisor run` running, and with this --socket?"
         raise CommandFailed(message, EXIT_UNREACHABLE) from error
-
-
-def _refusal(response: httpx.Response) -> CommandFailed:
-    try:
-        body = wire.decode(wire.ErrorBody, response.content)
-    except wire.WireError:
-        return CommandFailed(f"HTTP {response.status_code}: {response.text[:200]}", EXIT_REFUSED)
-    return CommandFailed(body.message, EXIT_NO_SUCH_UNIT if response.status_code == 404 else EXIT_REFUSED)

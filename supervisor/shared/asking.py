@@ -1,0 +1,36 @@
+"""What all commands share that ask a program over HTTP: exit codes, `--json`, and refusals as messages (design 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+import httpx
+
+from supervisor import wire
+
+EXIT_REFUSED = 1
+EXIT_NOT_FOUND = 4
+EXIT_UNREACHABLE = 69
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class CommandFailed(click.ClickException):
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
+
+
+def json_option(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def refused(response: httpx.Response) -> CommandFailed:
+    """What an answer of 4xx or 5xx says, for people."""
+    code = EXIT_NOT_FOUND if response.status_code == 404 else EXIT_REFUSED
+    try:
+        return CommandFailed(wire.decode(wire.ErrorBody, response.content).message, code)
+    except wire.WireError:
+        return CommandFailed(f"{response.url} answers {response.status_code}: {response.text[:200]}", code)

@@ -1,0 +1,116 @@
+"""What every HTTP application of both programs shares: bodies in, JSON out, every refusal as `wire.ErrorBody`.
+
+Which exceptions are answered how, each application says itself. All handlers are `async` although most wait for
+nothing: Quart runs plain functions in a worker thread, where the state they read could change under them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+import trio
+from quart import Response, request
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException
+
+from supervisor import wire
+from supervisor.shared.tokens import TokenFile
+from supervisor.wire import ErrorCode
+
+MAX_BODY_BYTES = 1 << 20
+BODY_SEC = 15.0
+JSON = "application/json"
+
+Message = TypeVar("Message", bound=msgspec.Struct)
+
+Errors = Mapping[type[Exception], tuple[int, ErrorCode]]
+"""How an exception that a route lets pass is answered; its text is the message."""
+
+
+class Refusal(Exception):
+    """An answer that a route has decided on itself."""
+
+    def __init__(self, status: int, body: wire.ErrorBody) -> None:
+        super().__init__(body.message)
+        self.status = status
+        self.body = body
+
+
+class Denied(Exception):
+    """No token, or a wrong one."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def application(
+    name: str, tokens: TokenFile | None, errors: Errors, *, without_token: frozenset[str] = frozenset()
+) -> QuartTrio:
+    """An empty application; with `tokens`, every request but for those paths has to show the token."""
+    app = QuartTrio(name)
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
+    app.config["BODY_TIMEOUT"] = BODY_SEC
+    if tokens is not None:
+        app.before_request(_checked(tokens, without_token))
+    for kind, (status, code) in errors.items():
+        app.register_error_handler(kind, _refusing(status, code))
+    app.register_error_handler(wire.WireError, _refusing(400, ErrorCode.MALFORMED))
+    app.register_error_handler(Refusal, _refused)
+    app.register_error_handler(Denied, _denied)
+    app.register_error_handler(HTTPException, _http_error)
+    return app
+
+
+def answer(body: msgspec.Struct, status: int = 200, **headers: str) -> Response:
+    return Response(wire.encode(body), status, headers=headers, content_type=JSON)
+
+
+def refusal(status: int, code: ErrorCode, message: str, term: int | None = None) -> Response:
+    return answer(wire.ErrorBody(error=code, message=message, term=term), status)
+
+
+async def received(message: type[Message]) -> Message:
+    """The request's body. Raises WireError, answered 400 with the field and the reason."""
+    body = await request.get_data(as_text=False)
+    assert isinstance(body, bytes), "asked for as bytes"
+    return wire.decode(message, body)
+
+
+def _checked(tokens: TokenFile, without_token: frozenset[str]) -> Callable[[], Awaitable[None]]:
+    async def check() -> None:
+        if request.path in without_token:
+            return
+        shown = request.headers.get("authorization")
+        if shown is None:
+            raise Denied(401, "a token is needed: send `Authorization: Bearer TOKEN`")
+        if not tokens.accepts(shown, trio.current_time()):
+            raise Denied(403, "this token is not the right one")
+
+    return check
+
+
+def _refusing(status: int, code: ErrorCode) -> Callable[[Exception], Awaitable[Response]]:
+    async def refuse(error: Exception) -> Response:
+        return refusal(status, code, str(error))
+
+    return refuse
+
+
+async def _refused(refused: Refusal) -> Response:
+    return answer(refused.body, refused.status)
+
+
+async def _denied(error: Denied) -> Response:
+    response = refusal(error.status, ErrorCode.UNAUTHORIZED, str(error))
+    response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+async def _http_error(error: HTTPException) -> Response:
+    status = error.code or 500
+    code = {404: ErrorCode.UNKNOWN}.get(status, ErrorCode.FAILED if status >= 500 else ErrorCode.MALFORMED)
+    reason = f"the body is larger than {MAX_BODY_BYTES} bytes" if status == 413 else error.name.lower()
+    return refusal(status, code, f"{request.method} {request.path}: {reason}")
