@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -23,6 +24,7 @@ from supervisor.ending import (
     Ending,
     exit_after,
 )
+from supervisor.host import linux_host
 from supervisor.listeners import Listeners, open_listeners
 from supervisor.pod import Pod
 from supervisor.process.children import Children
@@ -79,22 +81,38 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
         await base.start(children.run)
         stdout = ContainerStdout()
         await base.start(stdout.run)
-        pod = Pod(configuration, children, stdout, ending, nm_port=listeners.nm_port)
-        await _live(pod, configuration, listeners, ending)
+        pod = Pod(
+            configuration, linux_host(children, stdout, configuration.units), ending, nm_port=listeners.nm_port
+        )
+        budget = shutdown_timeout(configuration.settings.supervisor, configuration.units)
+        await live(
+            pod,
+            ending,
+            budget,
+            go_online=partial(_go_online, pod, configuration, listeners),
+            set_last_deadline=lambda: exit_after(budget + LAST_ACT_SEC, ending.exit_code),
+        )
         await stdout.flush(trio.current_time() + FLUSH_SEC)
         base.cancel_scope.cancel(reason="everything has stopped")
     return ending.exit_code
 
 
-async def _live(pod: Pod, configuration: Configuration, listeners: Listeners, ending: Ending) -> None:
+async def live(
+    pod: Pod,
+    ending: Ending,
+    shutdown_sec: float,
+    *,
+    go_online: Callable[[], Awaitable[None]],
+    set_last_deadline: Callable[[], None],
+) -> None:
+    """From the first unit until, after `ending` was asked for, everything has stopped, in `shutdown_sec` at most."""
     async with trio.open_nursery() as nursery:
         await nursery.start(pod.run)
-        nursery.start_soon(_go_online, pod, configuration, listeners)
+        nursery.start_soon(go_online)
         await ending.requested.wait()
-        budget = shutdown_timeout(configuration.settings.supervisor, configuration.units)
-        exit_after(budget + LAST_ACT_SEC, ending.exit_code)
+        set_last_deadline()
         pod.leave()
-        await pod.stop(trio.current_time() + budget)
+        await pod.stop(trio.current_time() + shutdown_sec)
         nursery.cancel_scope.cancel(reason=ending.reason)
 
 

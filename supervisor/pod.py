@@ -23,11 +23,9 @@ from supervisor.engine.pod_engine import PodEngine
 from supervisor.engine.pod_engine import Surroundings as EngineSurroundings
 from supervisor.engine.register_manager import RegisterManager, ServicePorts
 from supervisor.engine.supervision import EngineSupervision, SupervisionSettings
-from supervisor.process.children import Children
-from supervisor.process.output import ContainerStdout, Output, RateLimit
+from supervisor.host import Host
 from supervisor.service.launch import unit_launch
 from supervisor.service.outcomes import Observer, Transition
-from supervisor.service.processes import LinuxProcesses
 from supervisor.service.service import Service
 from supervisor.service.units import Units
 from supervisor.unit.events import ReportStartLimit
@@ -45,18 +43,15 @@ class Pod:
     def __init__(
         self,
         configuration: Configuration,
-        children: Children,
-        stdout: ContainerStdout,
+        host: Host,
         ending: Ending,
         *,
         nm_port: int,
     ) -> None:
         self._configuration = configuration
-        self._children = children
-        self._stdout = stdout
+        self._host = host
         self._ending = ending
         self._booted_at = trio.current_time()
-        self._processes = LinuxProcesses(children)
         engine = configuration.engine_unit
         self.units = Units(
             Graph.of(configuration.units),
@@ -114,12 +109,12 @@ class Pod:
 
     def _service(self, unit: Unit) -> Service:
         environment = self._configuration.environment
-        output, observers = self._output(unit), self._observers(unit)
+        output, observers = self._host.output_of(unit), self._observers(unit)
         if unit.engine is None:
             return Service(
                 unit,
                 rules_of(unit),
-                self._processes,
+                self._host.processes,
                 output,
                 lambda: unit_launch(unit, environment, {}),
                 around=self.units.surroundings_of(unit.name),
@@ -128,7 +123,7 @@ class Pod:
         return Service(
             unit,
             self._engine_rules(unit),
-            self._processes,
+            self._host.processes,
             output,
             lambda: self._engine.launch(),
             around=self.units.surroundings_of(unit.name, self._before_spawn),
@@ -157,21 +152,6 @@ class Pod:
         declared = unit.engine.start
         return self._is_coordinated(unit) if declared is None else declared is EngineStart.CONTROLLER
 
-    def _output(self, unit: Unit) -> Output:
-        logging = unit.service.logging
-        only_one = len(self._configuration.units) == 1
-        limit = RateLimit(logging.rate_limit_interval_sec, logging.rate_limit_burst)
-        return Output(
-            unit.name,
-            logging.stdout or ("pass" if only_one else "prefix"),
-            self._stdout,
-            stderr_mode=logging.stderr,
-            tail_bytes=logging.tail_bytes,
-            rate_limit=limit if logging.rate_limit_burst else None,
-            rotate_size=logging.rotate_size,
-            rotate_keep=logging.rotate_keep,
-        )
-
     # --- the engine ----------------------------------------------------------------------------------------------
 
     @property
@@ -196,8 +176,8 @@ class Pod:
                 grace_period_sec=section.grace_period_sec,
                 service=self.units.get(unit.name),
                 dependencies_active=lambda: self.units.dependencies_active(unit.name),
-                children=self._children,
-                stdout=self._stdout,
+                gate=self._host.gate,
+                write_stdout=self._host.write_stdout,
             ),
             RegisterManager(identity, ports, configuration.state_dir),
             SupervisionSettings(

@@ -20,9 +20,7 @@ from supervisor.engine.model.reports import DeathReport, Observation
 from supervisor.engine.model.status import EngineFacts
 from supervisor.engine.operator import EffectFailed
 from supervisor.engine.start_after import wait_for_peers
-from supervisor.process.children import Children
-from supervisor.process.gate import GateSpec, Port, run_gate
-from supervisor.process.output import ContainerStdout
+from supervisor.process.gate import GateReport, GateSpec, Port
 from supervisor.service.launch import Launch, LaunchError, unit_launch
 from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFailed
 from supervisor.service.service import Service
@@ -33,6 +31,9 @@ from supervisor.unit.states import RunState, SubState
 from supervisor.wire import EngineHealth, ExitInfo, StartCmdMsg
 
 ASKED_BY = "controller"
+
+Gate = Callable[[GateSpec], Awaitable[GateReport]]
+"""`supervisor.process.gate.run_gate` in this container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,9 @@ class Surroundings:
     grace_period_sec: float
     service: Service
     dependencies_active: Callable[[], Awaitable[None]]
-    children: Children
-    stdout: ContainerStdout
+    gate: Gate
+    write_stdout: Callable[[bytes], None]
+    """Straight to the container's, past the output of units."""
 
 
 class PodEngine:
@@ -102,7 +104,7 @@ class PodEngine:
     def announce_relaunch(self, number: int, placement: StartCmdMsg, reason: str) -> None:
         when = wire.timestamp(datetime.now(UTC))
         text = banner(number, when, epoch=placement.epoch or 0, instance_id=placement.instance_id, reason=reason)
-        self._with.stdout.write(text.encode())
+        self._with.write_stdout(text.encode())
 
     async def spawn_engine(self) -> None:
         try:
@@ -203,8 +205,7 @@ class PodEngine:
         await self.before_spawn()
 
     async def _pass_gate(self, plan: LaunchPlan) -> None:
-        report = await run_gate(
-            self._with.children,
+        report = await self._with.gate(
             GateSpec(
                 invocation_ids=frozenset(self.service.invocation_ids),
                 ports=tuple(Port(self._any_address, number, f"{self.unit.name} port") for number in plan.ports),

@@ -1,0 +1,52 @@
+"""What a pod is run on: processes, their output, the hygiene gate, the container's stdout.
+
+In one value, so that the whole life of a pod fits into a test that costs no time; `linux_host` is the real thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from supervisor.engine.pod_engine import Gate
+from supervisor.process.children import Children
+from supervisor.process.gate import run_gate
+from supervisor.process.output import ContainerStdout, Output, RateLimit
+from supervisor.service.processes import LinuxProcesses, Processes
+from supervisor.service.unit_output import UnitOutput
+from supervisor.unit.model import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    processes: Processes
+    gate: Gate
+    output_of: Callable[[Unit], UnitOutput]
+    """Made once for each unit, and kept over all its invocations."""
+    write_stdout: Callable[[bytes], None]
+
+
+def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit]) -> Host:
+    """This container, through the one module that forks and reaps."""
+    return Host(
+        processes=LinuxProcesses(children),
+        gate=partial(run_gate, children),
+        output_of=partial(_output, stdout, "pass" if len(units) == 1 else "prefix"),
+        write_stdout=stdout.write,
+    )
+
+
+def _output(stdout: ContainerStdout, default_mode: str, unit: Unit) -> Output:
+    logging = unit.service.logging
+    limit = RateLimit(logging.rate_limit_interval_sec, logging.rate_limit_burst)
+    return Output(
+        unit.name,
+        logging.stdout or default_mode,
+        stdout,
+        stderr_mode=logging.stderr,
+        tail_bytes=logging.tail_bytes,
+        rate_limit=limit if logging.rate_limit_burst else None,
+        rotate_size=logging.rotate_size,
+        rotate_keep=logging.rotate_keep,
+    )
