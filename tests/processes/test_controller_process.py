@@ -132,6 +132,10 @@ async def test_the_command_line_shows_instances_and_runs(tmp_path: Path) -> None
         )
         answer = await client.post("/controller/register", content=wire.encode(message))
         instance_id = wire.decode(wire.RegisterAnswer, answer.content).instance_id
+        beat = wire.HeartbeatMsg(
+            job_name="llm", ins_id=0, ip="127.0.0.9", status={}, nm_port="1", boot_id="boot", prepared=True
+        )
+        await client.post("/controller/heartbeat", content=wire.encode(beat))
         shown = await podvisor("instances", "--controller", running.url)
         assert shown.returncode == 0
         assert re.search(rf"{instance_id} +llm +\w+ +0 +1", shown.stdout.decode())
