@@ -229,7 +229,7 @@ async def test_the_death_of_a_critical_process_is_the_units_death() -> None:
     # A worker names itself as engines' workers do; the main process does not notice its death.
     script = """
         (exec -a VLLM::Worker_TP0 sleep 600) &
-        until grep -q VLLM /proc/$!/cmdline; do :; done
+        until grep -qa ^VLLM /proc/$!/cmdline; do :; done
         echo ready
         exec sleep 600
     """
