@@ -1,0 +1,358 @@
+"""A pod in virtual time: the supervisor that ships, in a container whose processes cost nothing.
+
+`daemon.live` and everything below it, the node-manager routes and the link to the controller are the production
+code, made from a podvisor.toml and unit files; only the processes, the hygiene gate, the container's stdout and
+the network are the test's. A kubelet stand-in starts the container again, with a new boot, when it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import trio
+
+from supervisor.api.node_manager import node_manager_app
+from supervisor.configuration import Options, configure
+from supervisor.daemon import live
+from supervisor.ending import Ending
+from supervisor.engine.controller_client import ControllerClient
+from supervisor.engine.link import ControllerLink
+from supervisor.engine.model.operation import Operation
+from supervisor.host import Host
+from supervisor.pod import Pod
+from supervisor.pod_operations import PodOperations
+from supervisor.process.children import Child, Spawn
+from supervisor.process.gate import GateItem, GateReport, GateSpec
+from supervisor.process.tree import TreeReport
+from supervisor.service.processes import Ladder
+from supervisor.service.unit_output import UnitOutput
+from supervisor.settings import shutdown_timeout
+from supervisor.unit.model import Unit
+from supervisor.unit.start_clock import ProgressKind
+from supervisor.wire import Step
+from tests.support.fake_processes import FAILED, KILLED, FakeOutput, FakeProcesses, Program
+from tests.support.fake_supervisor import Record
+from tests.support.memory_network import Application, MemoryNetwork
+
+PORT = 1026
+ENGINE, STORE, MONITOR, LIVENESS = "engine", "kv-store", "monitor", "liveness"
+READY = "engine ready"
+
+ENGINE_UNIT = f"""
+[Unit]
+Requires = ["{STORE}"]
+After = ["{STORE}"]
+[Service]
+ExecStart = ["{ENGINE}"]
+[Engine]
+Launcher = "exec"
+BasePort = 8000
+[Readiness]
+LogLine = "{READY}"
+[Liveness]
+Exec = ["{LIVENESS}"]
+"""
+UNITS = {
+    ENGINE: ENGINE_UNIT,
+    STORE: f'[Service]\nExecStart = ["{STORE}"]\nRestart = "always"\n',
+    MONITOR: f'[Service]\nExecStart = ["{MONITOR}"]\nRestart = "always"\n',
+}
+
+
+@dataclass(frozen=True)
+class Script:
+    """What the engine and the container do; a test replaces it between two events."""
+
+    load_sec: float = 5.0
+    progress_every_sec: float | None = 30.0
+    """None: nothing is seen of the loading."""
+    dies_after_sec: float = float("inf")
+    stop_sec: float | None = 0.3
+    """How long the engine takes when asked to end; None: it has to be killed."""
+    gate_sec: float = 0.1
+    gate_refuses: str | None = None
+    healthy: bool = True
+    """What Liveness finds."""
+    container_restart_sec: float | None = 2.0
+    """None: the container does not come back."""
+
+    def program(self) -> Program:
+        every = self.progress_every_sec
+        steps = 0 if every is None else int(min(self.load_sec, 7200.0) / every)
+        return Program(
+            runs_sec=self.dies_after_sec,
+            ends=FAILED,
+            obeys_after_sec=self.stop_sec,
+            progress=tuple((number * (every or 0.0), ProgressKind.WORK) for number in range(1, steps + 1)),
+        )
+
+
+@dataclass(eq=False)
+class VirtualPod:
+    network: MemoryNetwork
+    directory: Path
+    """Its volumes: what is in here survives its containers."""
+    ip: str
+    settings: dict[str, dict[str, object]]
+    """Of its podvisor.toml."""
+    history: list[Record]
+    script: Script = field(default_factory=Script)
+    boots: list[Boot] = field(default_factory=list)
+    """One for each container, the newest last."""
+    broken: list[str] = field(default_factory=list)
+    """Invariants that did not hold."""
+    ended: list[tuple[int, str]] = field(default_factory=list)
+    """Exit codes of the containers that ended by themselves, with the reason."""
+
+    def change(self, **changes: object) -> None:
+        self.script = Script(**{**vars(self.script), **changes})  # type: ignore[arg-type]
+
+    async def run(self) -> None:
+        """The kubelet: one container after another, until cancelled or until the script says that none follows."""
+        self._write_configuration()
+        while True:
+            boot = Boot(self)
+            self.boots.append(boot)
+            await boot.run()
+            if self.script.container_restart_sec is None:
+                return
+            await trio.sleep(self.script.container_restart_sec)
+
+    # --- what a test does ------------------------------------------------------------------------------------
+
+    def kill_engine(self) -> None:
+        self.it.kill_engine()
+
+    def kill_container(self) -> None:
+        """SIGKILL to its PID 1: the kernel ends the rest at the same moment."""
+        self.it.kill()
+
+    def hold(self) -> None:
+        """No message gets in or out, but what is sent to it waits for `release`, as when it is not scheduled."""
+        self.it.held = trio.Event()
+
+    def release(self) -> None:
+        self.it.held.set()
+
+    # --- what a test looks at --------------------------------------------------------------------------------
+
+    @property
+    def it(self) -> Boot:
+        return self.boots[-1]
+
+    @property
+    def state(self) -> Operation:
+        return self.it.supervision.operator.state
+
+    @property
+    def is_frozen(self) -> bool:
+        return self.it.alive and self.state.frozen(trio.current_time())
+
+    @property
+    def serves(self) -> bool:
+        """Its endpoint is NORMAL, and an engine process stands behind that."""
+        return self.it.alive and self.it.pod.readiness().ready and self.it.processes.alive(ENGINE) == 1
+
+    @property
+    def settled(self) -> bool:
+        """It waits for nobody and nobody waits for it."""
+        return self.it.alive and self.state.step in (Step.IDLE, Step.DONE) and not self.is_frozen
+
+    def spawns(self, program: str = ENGINE) -> int:
+        """In the present container."""
+        return len(self.it.processes.times(program))
+
+    def note(self, what: str, epoch: int) -> None:
+        self.history.append(Record(trio.current_time(), self.ip, what, epoch))
+
+    def _write_configuration(self) -> None:
+        units = self.directory / "units"
+        units.mkdir(parents=True)
+        for name, text in UNITS.items():
+            (units / f"{name}.toml").write_text(text)
+        (self.directory / "podvisor.json").write_text(json.dumps(self.settings))
+
+
+class Boot:
+    """One life of the pod's container."""
+
+    def __init__(self, home: VirtualPod) -> None:
+        self.home = home
+        self.alive = True
+        self.stdout: list[str] = []
+        self.held = trio.Event()
+        """Until it is set, nothing gets in or out."""
+        self.held.set()
+        self.ending = Ending()
+        self._scope = trio.CancelScope()
+        options = Options(
+            config=home.directory / "podvisor.json",
+            units=(home.directory / "units",),
+            socket=home.directory / "podvisor.sock",
+        )
+        self._configuration = configure(options, {})
+        self._freeze: tuple[float, float] | None = None
+
+    @property
+    def boot_id(self) -> str:
+        return self._configuration.boot_id
+
+    async def run(self) -> None:
+        """Until the supervisor has ended itself, or was killed, or the test is over."""
+        home = self.home
+        async with trio.open_nursery() as fakes:
+            self.processes = PodProcesses(fakes, home)
+            host = Host(
+                processes=self.processes,
+                gate=self._gate,
+                output_of=self._output_of,
+                write_stdout=lambda data: self.stdout.append(data.decode()),
+            )
+            with self._scope:
+                self.pod = Pod(self._configuration, host, self.ending, nm_port=PORT)
+                assert self.pod.supervision is not None
+                self.supervision = self.pod.supervision
+                self.operations = PodOperations(self.pod)
+                home.note("boot", 0)
+                await live(
+                    self.pod,
+                    self.ending,
+                    shutdown_timeout(self._configuration.settings.supervisor, self._configuration.units),
+                    go_online=self._go_online,
+                    set_last_deadline=lambda: None,
+                )
+                home.ended.append((self.ending.exit_code, self.ending.reason))
+                home.note(f"exit:{self.ending.exit_code}", self.supervision.operator.state.epoch)
+            self.alive = False
+            fakes.cancel_scope.cancel(reason="the container has ended")
+
+    def kill_engine(self) -> None:
+        pid = self.supervision.engine.service.state.pid
+        assert pid is not None, "no engine runs"
+        self.home.note("killed", self.supervision.operator.state.epoch)
+        self.processes.crash(pid)
+
+    def kill(self) -> None:
+        self.home.note("container killed", self.supervision.operator.state.epoch)
+        self.alive = False
+        self.processes.vanish()
+        self._scope.cancel(reason="the test kills the container")
+
+    def _output_of(self, unit: Unit) -> UnitOutput:
+        output = FakeOutput()
+        if unit.name == ENGINE:
+            self.processes.engine_output = output
+        return output  # type: ignore[return-value]
+
+    async def _gate(self, spec: GateSpec) -> GateReport:
+        script = self.home.script
+        await trio.sleep(script.gate_sec)
+        refused = script.gate_refuses
+        return GateReport((GateItem("test", refused is None, refused or "free", script.gate_sec),))
+
+    async def _go_online(self) -> None:
+        network, ip = self.home.network, self.home.ip
+        section = self._configuration.settings.supervisor
+        client = ControllerClient(section.controller_url, lambda: None, _Held(self, network.transport(ip)))
+        link = ControllerLink(client, self.supervision, section.heartbeat_interval_seconds)
+        network.listen(ip, PORT, self._held(node_manager_app(self.supervision.node_manager, None)))
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch)
+                self.operations.link = link
+                nursery.start_soon(link.run)
+        finally:
+            network.close(ip, PORT)
+
+    def _held(self, application: Application) -> Application:
+        async def wait_and_serve(scope: object, receive: object, send: object) -> None:
+            await self.held.wait()
+            await application(scope, receive, send)
+
+        return wait_and_serve
+
+    async def _watch(self) -> None:
+        """Writes down the operation's steps and its freezes."""
+        operator, before = self.supervision.operator, Step.IDLE
+        while True:
+            changed = operator.changed.next()
+            state = operator.state
+            if state.step is not before:
+                self.home.note(f"step:{state.step}", state.epoch)
+                before = state.step
+            self._watch_freeze(state)
+            await changed.wait()
+
+    def _watch_freeze(self, state: Operation) -> None:
+        now = trio.current_time()
+        if state.freeze is None:
+            if self._freeze is not None:
+                self.home.note("unfrozen", state.epoch)
+            self._freeze = None
+            return
+        if self._freeze is None:
+            self.home.note("frozen", state.epoch)
+            self._freeze = now, state.freeze.deadline
+
+
+class PodProcesses(FakeProcesses):
+    """Those of one container. Says when engines come and go, and notices two incarnations at a time (I1)."""
+
+    def __init__(self, nursery: trio.Nursery, home: VirtualPod) -> None:
+        programs = {STORE: Program(), MONITOR: Program(), ENGINE: home.script.program(), LIVENESS: Program(0.0)}
+        super().__init__(nursery, programs)
+        self.engine_output: FakeOutput | None = None
+        self._fakes = nursery
+        self._home = home
+        self._epochs: dict[int, int] = {}
+
+    async def spawn(self, spawn: Spawn) -> Child:
+        script, name = self._home.script, spawn.argv[0]
+        self.programs[ENGINE] = script.program()
+        self.programs[LIVENESS] = Program(0.0) if script.healthy else Program(0.0, ends=FAILED)
+        child = await super().spawn(spawn)
+        if name == ENGINE:
+            epoch = int(spawn.environment["EPOCH"])
+            if self.alive(ENGINE) > 1:
+                self._home.broken.append(f"I1: {self._home.ip} has two engines in epoch {epoch}")
+            self._epochs[child.pid] = epoch
+            self._home.note("spawn", epoch)
+            self._fakes.start_soon(self._load, child, script.load_sec)
+        return child
+
+    async def stop(self, child: Child, ladder: Ladder) -> TreeReport:
+        report = await super().stop(child, ladder)
+        if child.pid in self._epochs:
+            self._home.note("stopped", self._epochs[child.pid])
+        return report
+
+    def vanish(self) -> None:
+        for tree in self._trees.values():
+            self._end(tree, KILLED)
+
+    async def _load(self, child: Child, load_sec: float) -> None:
+        await trio.sleep(load_sec)
+        if not child.exited.is_set() and self.engine_output is not None:
+            self.engine_output.write(READY)
+
+
+class _Held(httpx.AsyncBaseTransport):
+    """Out of a container that is not scheduled, or is no more, nothing is sent."""
+
+    def __init__(self, boot: Boot, below: httpx.AsyncBaseTransport) -> None:
+        self._boot = boot
+        self._below = below
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        await self._boot.held.wait()
+        if not self._boot.alive:
+            raise httpx.ConnectError("the container is no more")
+        return await self._below.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._below.aclose()
+
+
