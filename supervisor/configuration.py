@@ -7,9 +7,11 @@ import os
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
 
 from supervisor import wire
 from supervisor.settings import Settings, load_settings, runtime_directories
@@ -21,8 +23,7 @@ from supervisor.unit.parse import load_units
 from supervisor.version import VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """The command line."""
 
     config: Path | None
@@ -30,8 +31,7 @@ class Options:
     socket: Path | None
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(msgspec.Struct, frozen=True):
     settings: Settings
     units: tuple[Unit, ...]
     environment: Mapping[str, str]

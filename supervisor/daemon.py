@@ -81,9 +81,7 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
         await base.start(children.run)
         stdout = ContainerStdout()
         await base.start(stdout.run)
-        pod = Pod(
-            configuration, linux_host(children, stdout, configuration.units), ending, nm_port=listeners.nm_port
-        )
+        pod = Pod(configuration, linux_host(children, stdout, configuration.units), ending, nm_port=listeners.nm_port)
         budget = shutdown_timeout(configuration.settings.supervisor, configuration.units)
         await live(
             pod,

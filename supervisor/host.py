@@ -6,8 +6,9 @@ In one value, so that the whole life of a pod fits into a test that costs no tim
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from supervisor.engine.pod_engine import Gate
 from supervisor.process.children import Children
@@ -18,8 +19,7 @@ from supervisor.service.unit_output import UnitOutput
 from supervisor.unit.model import Unit
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(msgspec.Struct, frozen=True):
     processes: Processes
     gate: Gate
     output_of: Callable[[Unit], UnitOutput]

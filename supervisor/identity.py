@@ -7,7 +7,8 @@ can look like a number.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from supervisor.settings_file import ENVIRONMENT, ConfigurationError, Problem
 
@@ -18,8 +19,7 @@ POD_INDEX = "POD_INDEX"
 NODE_INDEXES = ("LWS_WORKER_INDEX", "JOB_COMPLETION_INDEX", "VC_TASK_INDEX")
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(msgspec.Struct, frozen=True):
     """What the environment says about this pod."""
 
     name: str

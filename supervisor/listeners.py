@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+
+import msgspec
 
 from supervisor.configuration import Configuration
 from supervisor.shared.listening import listen_tcp, listen_unix
@@ -11,8 +12,7 @@ from supervisor.shared.listening import listen_tcp, listen_unix
 ANY_ADDRESS = "0.0.0.0"
 
 
-@dataclass(frozen=True, slots=True)
-class Listeners:
+class Listeners(msgspec.Struct, frozen=True):
     operations: socket.socket
     """The control socket."""
     probes: socket.socket

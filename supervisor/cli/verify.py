@@ -8,10 +8,10 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import msgspec
 
 from supervisor.settings import Settings, load_settings, shutdown_timeout
 from supervisor.unit.errors import ConfigurationError, Problem
@@ -24,8 +24,7 @@ from supervisor.unit.quantities import format_duration
 GRACE_PERIOD = "PODVISOR_GRACE_PERIOD_SEC"
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """What there is to say."""
 
     problems: Sequence[Problem]

@@ -7,8 +7,10 @@ operation's state makes of what is seen here stands in `model/status.py`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+
+import msgspec
+from msgspec.structs import replace
 
 from supervisor import wire
 from supervisor.engine.launchers import LaunchPlan, plan_launch, rank_of
@@ -36,8 +38,7 @@ Gate = Callable[[GateSpec], Awaitable[GateReport]]
 """`supervisor.process.gate.run_gate` in this container."""
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """What the engine is run with; none of it changes in the life of the supervisor."""
 
     boot_id: str

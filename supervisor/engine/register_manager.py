@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     placement: StartCmdMsg | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ServicePorts:
+class ServicePorts(msgspec.Struct, frozen=True):
     """Of this pod's endpoint, as text like everywhere on the wire."""
 
     business: str

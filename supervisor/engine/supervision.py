@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 import trio
@@ -31,8 +30,7 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN_SEC = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SupervisionSettings:
+class SupervisionSettings(msgspec.Struct, frozen=True):
     operation: OperationSettings
     arbiter: ArbiterSettings
     coordinated: bool

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from supervisor.process.procfs import Identity, ProcessStat
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(msgspec.Struct, frozen=True):
     """By what the processes of one unit are known."""
 
     leader: int | None
@@ -26,8 +26,7 @@ class Marks:
     """Orphans that carry no invocation id at all and started at or after these ticks count as this unit's too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     supervisor: int
     supervisor_session: int
     managed: frozenset[int]
@@ -36,8 +35,7 @@ class Surroundings:
     """Children that started earlier cannot be newborns of a spawn in flight."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     members: tuple[ProcessStat, ...]
     """The living ones; zombies are past being stopped."""
     in_doubt: bool = False

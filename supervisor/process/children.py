@@ -20,6 +20,7 @@ import subprocess
 from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
 import trio
 
 from supervisor.process import procfs
@@ -35,8 +36,7 @@ _PEEK = os.WEXITED | os.WNOWAIT | os.WNOHANG
 _ABORTED_SPAWN_SEC = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class ExitStatus:
+class ExitStatus(msgspec.Struct, frozen=True):
     """How a process ended: exactly one of `code` and `signal` is set."""
 
     code: int | None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import trio
 
 from supervisor.process.children import Children
@@ -31,8 +31,7 @@ PORT_POLL_SEC = 0.2
 """How often a port is tried while nobody is known whose death would free it."""
 
 
-@dataclass(frozen=True, slots=True)
-class GateSpec:
+class GateSpec(msgspec.Struct, frozen=True):
     invocation_ids: frozenset[str] = frozenset()
     """Of earlier starts: none of their processes may be left."""
     ports: tuple[Port, ...] = ()
@@ -44,22 +43,20 @@ class GateSpec:
     """Unix time; what only matches a pattern and is older is not touched."""
     lock_patterns: tuple[str, ...] = ()
     """Absolute glob(7) patterns of lock files and ipc sockets."""
-    uids: frozenset[int] = field(default_factory=lambda: frozenset({os.geteuid()}))
+    uids: frozenset[int] = msgspec.field(default_factory=lambda: frozenset({os.geteuid()}))
     """Whose files may be removed: ours, and the unit's User if it has one."""
     timeout_sec: float = 10.0
     """For each item."""
 
 
-@dataclass(frozen=True, slots=True)
-class GateItem:
+class GateItem(msgspec.Struct, frozen=True):
     name: str
     passed: bool
     detail: str
     duration_sec: float
 
 
-@dataclass(frozen=True, slots=True)
-class GateReport:
+class GateReport(msgspec.Struct, frozen=True):
     items: tuple[GateItem, ...]
 
     @property
@@ -156,9 +153,7 @@ async def _files(children: Children, find: Callable[[], Findings], note: _Note) 
 
 
 def _finders(spec: GateSpec) -> dict[str, Callable[[], Findings]]:
-    segments = SharedMemory(
-        spec.shared_memory_patterns, spec.shared_memory_recorded, spec.shared_memory_not_before
-    )
+    segments = SharedMemory(spec.shared_memory_patterns, spec.shared_memory_recorded, spec.shared_memory_not_before)
     return {
         "shared memory": partial(find_shared_memory, segments, spec.uids),
         "locks": partial(find_locks, spec.lock_patterns, spec.uids),

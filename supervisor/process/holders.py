@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from supervisor.process import procfs
 from supervisor.process.procfs import ProcessInfo
@@ -14,8 +15,7 @@ FileId = tuple[int, int]
 """(device, inode)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """What a walk over all processes in sight has found."""
 
     by: dict[FileId, int]

@@ -14,9 +14,10 @@ import os
 import socket
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+
+import msgspec
 
 from supervisor.process import procfs
 from supervisor.process.attribution import all_below
@@ -26,8 +27,7 @@ SHARED_MEMORY = Path("/dev/shm")
 """shm_overview(7)."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedMemory:
+class SharedMemory(msgspec.Struct, frozen=True):
     """Which segments may be this engine's."""
 
     patterns: tuple[str, ...] = ()
@@ -38,17 +38,15 @@ class SharedMemory:
     """Unix time; what only matches a pattern and is older was there before us."""
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True):
     """What may be removed, and what has to stay. Looking changes nothing, so a look may be given up at any time."""
 
-    removable: Mapping[Path, FileId] = field(default_factory=dict)
+    removable: Mapping[Path, FileId] = msgspec.field(default_factory=dict)
     kept: tuple[str, ...] = ()
     """Each with the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Swept:
+class Swept(msgspec.Struct, frozen=True):
     removed: tuple[Path, ...]
     failed: tuple[str, ...]
 

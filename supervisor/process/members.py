@@ -87,9 +87,7 @@ class Members:
     def _in_group(self, stat: ProcessStat) -> bool:
         return self._child is not None and not self._child.released and stat.group == self._child.pid
 
-    async def until_gone(
-        self, act: Callable[[tuple[ProcessStat, ...]], bool], *, again_sec: float = math.inf
-    ) -> None:
+    async def until_gone(self, act: Callable[[tuple[ProcessStat, ...]], bool], *, again_sec: float = math.inf) -> None:
         """Act on what there is, wait for its death, look again, until two looks agree that nothing is left.
 
         One look is no proof: a process can fork and die behind the back of a scan. When `act` says that it met new

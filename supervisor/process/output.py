@@ -10,10 +10,10 @@ import fcntl
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import trio
 
 from supervisor.process.line_format import Field, LineFormat, bare, json_object, prefixed
@@ -88,8 +88,7 @@ class Pipes:
             os.close(descriptor)
 
 
-@dataclass(frozen=True, slots=True)
-class _Route:
+class _Route(msgspec.Struct, frozen=True):
     """Where one of the two streams goes, over all invocations."""
 
     stream: str

@@ -7,13 +7,13 @@ import ipaddress
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from supervisor.process.procfs import ProcessInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
+class Port(msgspec.Struct, frozen=True):
     host: str
     """The address to be bound, as a number."""
     number: int

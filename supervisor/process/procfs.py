@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+
+import msgspec
 
 Identity = tuple[int, int]
 """(pid, start time in ticks): never the same for two processes, even when the number is used again."""
@@ -17,8 +18,7 @@ Identity = tuple[int, int]
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStat:
+class ProcessStat(msgspec.Struct, frozen=True):
     """The part of /proc/PID/stat by which trees are told apart; see proc_pid_stat(5)."""
 
     pid: int
@@ -40,8 +40,7 @@ class ProcessStat:
         return self.state not in "ZXx" or self.threads > 1
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessInfo:
+class ProcessInfo(msgspec.Struct, frozen=True):
     """One live process, named for people and for patterns."""
 
     pid: int

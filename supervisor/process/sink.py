@@ -25,9 +25,7 @@ RETRY_SEC = 1.0
 class Sink:
     """A bounded buffer in front of a blocking `write_all`, in which every item is written by itself."""
 
-    def __init__(
-        self, write_all: Callable[[Sequence[bytes]], None], *, buffer_bytes: int = BUFFER_BYTES
-    ) -> None:
+    def __init__(self, write_all: Callable[[Sequence[bytes]], None], *, buffer_bytes: int = BUFFER_BYTES) -> None:
         self.lost_bytes = 0
         """Taken, but writing failed (no space, a broken pipe)."""
         self.last_error: OSError | None = None

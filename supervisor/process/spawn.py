@@ -14,8 +14,8 @@ import pwd
 import resource
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+import msgspec
 import psutil
 
 from supervisor.unit.model import ResourceLimit
@@ -28,8 +28,7 @@ _IO_CLASSES = {"none": 0, "realtime": 1, "best-effort": 2, "idle": 3}
 """ioprio_set(2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spawn:
+class Spawn(msgspec.Struct, frozen=True):
     """One process to start; everything is explicit, nothing is taken from the supervisor's surroundings."""
 
     argv: tuple[str, ...]
@@ -67,8 +66,7 @@ class SpawnError(Exception):
         self.exit_status = exit_status
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(msgspec.Struct, frozen=True):
     """The numbers to become; None: stay as we are."""
 
     user: int | None = None

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
 from weakref import WeakSet
 
+import msgspec
 import trio
 
 FOLLOWER_BYTES = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(msgspec.Struct, frozen=True):
     """Stands in a follower's stream where lines were lost."""
 
     lost_lines: int

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import trio
 
 from supervisor.process import procfs
@@ -36,15 +36,13 @@ LAST_LOOK_SEC = 1.0
 """Beyond all deadlines: one look for an honest report."""
 
 
-@dataclass(frozen=True, slots=True)
-class Survivor:
+class Survivor(msgspec.Struct, frozen=True):
     pid: int
     name: str
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class TreeReport:
+class TreeReport(msgspec.Struct, frozen=True):
     gone: bool
     """Verified: nothing is left and everything is reaped."""
     escalated: bool
@@ -141,9 +139,7 @@ class _Ladder:
             await self._kill_main(signum)
         else:
             await self._look_or_kill_blindly()
-            await self._members.until_gone(
-                lambda members: self._kill_each(members, signum), again_sec=KILL_AGAIN_SEC
-            )
+            await self._members.until_gone(lambda members: self._kill_each(members, signum), again_sec=KILL_AGAIN_SEC)
         self.gone = True
 
     async def survivors(self) -> tuple[Survivor, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from supervisor.unit.restart import Ending
 from supervisor.wire import ExitView, timestamp
@@ -14,8 +15,7 @@ EXITS_KEPT = 20
 TAIL_LINES = 40
 
 
-@dataclass(frozen=True, slots=True)
-class ExitRecord:
+class ExitRecord(msgspec.Struct, frozen=True):
     ending: Ending
     at: datetime
     epoch: int | None

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 import h11
+import msgspec
 import trio
 
 from supervisor.unit.model import HttpCheck
@@ -27,8 +27,7 @@ class NoAnswer(Exception):
     """No HTTP answer came: refused, broken, not HTTP."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class HttpAnswer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
 

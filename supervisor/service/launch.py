@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from supervisor.process.children import Spawn
 from supervisor.service.environment import EnvironmentFileError, environment_of, read_environment_files
@@ -16,15 +17,14 @@ class LaunchError(Exception):
     """The unit cannot even be told what to execute; the unit fails with this message and its policy decides."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     """Empty for a unit of type external."""
     environment: Mapping[str, str]
-    probes: Probes = field(default_factory=Probes)
+    probes: Probes = msgspec.field(default_factory=Probes)
     """Those that are to be asked in this placement: a rank that serves no HTTP comes without."""
-    commands: Mapping[Commands, tuple[Command, ...]] = field(default_factory=dict)
-    execution: Execution = field(default_factory=Execution)
+    commands: Mapping[Commands, tuple[Command, ...]] = msgspec.field(default_factory=dict)
+    execution: Execution = msgspec.field(default_factory=Execution)
     critical_processes: tuple[str, ...] = ()
     """fnmatch(3) patterns of descendants without which the unit is dead."""
     epoch: int | None = None

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
 import trio
 
 from supervisor.process.children import SpawnError
@@ -35,8 +36,7 @@ async def nothing_to_wait_for() -> None:
     """The dependencies, or the preparation, of a unit that has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """What a service is given by those around it."""
 
     dependencies: Callable[[], Awaitable[None]] = nothing_to_wait_for

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from supervisor.process.tree import TreeReport
 from supervisor.unit.events import Action, Event
@@ -22,8 +23,7 @@ class ConditionUnmet(Exception):
     """A Condition…= of the unit is not met: the unit is skipped, which is no failure."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopReport:
+class StopReport(msgspec.Struct, frozen=True):
     gone: bool = True
     """Verified: nothing is left."""
     escalated: bool = False
@@ -43,8 +43,7 @@ class StopReport:
         return cls(report.gone, report.escalated, report.killed, survivors, report.duration_sec)
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(msgspec.Struct, frozen=True):
     """What one event did to a unit, for logs, event streams and metrics."""
 
     unit: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from supervisor.process import tree
 from supervisor.process.children import Child, Children, Spawn
@@ -20,8 +21,7 @@ from supervisor.unit.model import KillMode
 from supervisor.unit.start_clock import ProgressKind
 
 
-@dataclass(frozen=True, slots=True)
-class Ladder:
+class Ladder(msgspec.Struct, frozen=True):
     """How a tree is to be stopped."""
 
     invocation_id: str

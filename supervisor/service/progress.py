@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import trio
 
 from supervisor.process import procfs
@@ -47,8 +47,7 @@ class NewLines:
         return bool(shape) and not known
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """What one process has used since it began."""
 
     read_bytes: int

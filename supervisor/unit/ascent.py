@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from supervisor.unit import start_clock
 from supervisor.unit.descent import complete, fail

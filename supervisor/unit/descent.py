@@ -6,7 +6,7 @@ follows; nothing is ever started beside what is left of an earlier invocation.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from supervisor.unit import restart
 from supervisor.unit.events import (
@@ -33,6 +33,14 @@ BACKSTOP_SEC = 5.0
 
 def note_exit(at: Moment, event: Exited) -> Outcome:
     return replace(at.state, exit=event, exited_at=at.now), ()
+
+
+def survivors_ended(at: Moment, event: TreeGone) -> Outcome:
+    """A ladder that answers late: what nobody could kill in time may have ended after all."""
+    noted = replace(at.state, exit=event.exit or at.state.exit)
+    if event.survivors:
+        return noted, ()
+    return to(noted, SubState.FAILED, at.now, f"{at.state.reason}; it has ended since"), ()
 
 
 def stop_commands_done(at: Moment, event: Event) -> Outcome:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+
+class Problem(msgspec.Struct, frozen=True):
     """One mistake in a file that people write."""
 
     path: Path

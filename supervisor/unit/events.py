@@ -5,8 +5,9 @@ Events of an invocation that is over never reach the machine: its shell drops th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from supervisor.unit.model import StartLimitAction
 from supervisor.unit.restart import Ending
@@ -15,73 +16,62 @@ from supervisor.unit.start_clock import ProgressKind
 # --- asked for ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     asked_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     asked_by: str
     reason: str
     grace_sec: float | None = None
     """From the first signal to SIGKILL; None: TimeoutStopSec."""
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
+class Restart(msgspec.Struct, frozen=True):
     asked_by: str
     reason: str
     grace_sec: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResetFailed:
+class ResetFailed(msgspec.Struct, frozen=True):
     pass
 
 
 # --- answers of the shell to what it was ordered -------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class DependenciesMet:
+class DependenciesMet(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class DependencyFailed:
+class DependencyFailed(msgspec.Struct, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionUnmet:
+class ConditionUnmet(msgspec.Struct, frozen=True):
     """systemd.unit(5): the start is skipped, and that is no failure."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CommandsDone:
+class CommandsDone(msgspec.Struct, frozen=True):
     failure: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Spawned:
+class Spawned(msgspec.Struct, frozen=True):
     pid: int | None
     """None: a unit of type external, which has probes only."""
     awaits_ready: bool
     """Whether a probe or a notification will say when it is active."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnFailed:
+class SpawnFailed(msgspec.Struct, frozen=True):
     reason: str
     exit_status: int
     """126 or 127, as a shell would answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exited:
+class Exited(msgspec.Struct, frozen=True):
     """The main process ended."""
 
     code: int | None
@@ -89,8 +79,7 @@ class Exited:
     core_dumped: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TreeGone:
+class TreeGone(msgspec.Struct, frozen=True):
     """The stop ladder came to its end: all gone and reaped, but for the survivors it names."""
 
     exit: Exited | None = None
@@ -101,52 +90,43 @@ class TreeGone:
 # --- seen by itself ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CriticalProcessDied:
+class CriticalProcessDied(msgspec.Struct, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class NotReady:
+class NotReady(msgspec.Struct, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LivenessFailed:
+class LivenessFailed(msgspec.Struct, frozen=True):
     probe: str
     """`liveness`, `canary`: each recovers by itself."""
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LivenessRecovered:
+class LivenessRecovered(msgspec.Struct, frozen=True):
     probe: str
 
 
-@dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(msgspec.Struct, frozen=True):
     kind: ProgressKind
 
 
-@dataclass(frozen=True, slots=True)
-class KeptAlive:
+class KeptAlive(msgspec.Struct, frozen=True):
     """sd_notify(3) WATCHDOG=1."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeoutExtended:
+class TimeoutExtended(msgspec.Struct, frozen=True):
     """sd_notify(3) EXTEND_TIMEOUT_USEC."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """The state's deadline has come."""
 
 
@@ -187,30 +167,26 @@ class Commands(StrEnum):
     STOP_POST = "ExecStopPost"
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitDependencies:
+class AwaitDependencies(msgspec.Struct, frozen=True):
     """Answered by DependenciesMet, DependencyFailed or ConditionUnmet."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunCommands:
+class RunCommands(msgspec.Struct, frozen=True):
     """Answered by CommandsDone."""
 
     which: Commands
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Spawn:
+class Spawn(msgspec.Struct, frozen=True):
     """Answered by Spawned or SpawnFailed."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StopTree:
+class StopTree(msgspec.Struct, frozen=True):
     """End everything that runs for this unit, whatever it is doing; answered by TreeGone, always.
 
     Ordered again while it runs, it means: from now on with this grace.
@@ -221,14 +197,12 @@ class StopTree:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecordEnding:
+class RecordEnding(msgspec.Struct, frozen=True):
     ending: Ending
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReportStartLimit:
+class ReportStartLimit(msgspec.Struct, frozen=True):
     """The arbiter decides what follows for the supervisor; never the unit."""
 
     action: StartLimitAction

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from supervisor.unit.model import Conditions, HttpCheck, LogLineCheck, TcpCheck, Unit
 
@@ -42,8 +44,7 @@ class ExpansionError(Exception):
         super().__init__(f"{name}: {message}" if name else message)
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(msgspec.Struct, frozen=True):
     """One `${…}`."""
 
     name: str
@@ -176,11 +177,11 @@ def _mapped(value: object, change: Callable[[str], str]) -> object:
             return [_mapped(item, change) for item in value]
         case dict():
             return {key: _mapped(item, change) for key, item in value.items()}
-    if not is_dataclass(value) or isinstance(value, type):
+    if not isinstance(value, msgspec.Struct):
         return value
     changed = {
-        field.name: _mapped(getattr(value, field.name), change)
-        for field in fields(value)
-        if (type(value), field.name) not in VERBATIM
+        name: _mapped(getattr(value, name), change)
+        for name in value.__struct_fields__
+        if (type(value), name) not in VERBATIM
     }
     return replace(value, **changed)

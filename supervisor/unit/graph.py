@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from supervisor.unit.model import Unit
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(msgspec.Struct, frozen=True):
     """The edges between units, by name. Made by `Graph.of`."""
 
     requires: Mapping[str, frozenset[str]]

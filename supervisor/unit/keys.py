@@ -9,7 +9,9 @@ carried out yet are listed in `unsupported.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from supervisor.unit import model
 from supervisor.unit.probe_values import address, headers, peers, regular_expression, statuses, url
@@ -53,8 +55,7 @@ from supervisor.unit.values import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """One key and its value."""
 
     name: str
@@ -68,20 +69,19 @@ class Key:
     """The field is a tuple to which this key adds one item."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A table whose keys together make one struct."""
 
     name: str
     target: str
     """The field of the enclosing struct."""
-    struct: Callable[..., object]
+    struct: Callable[..., msgspec.Struct]
     doc: str
     entries: Mapping[str, Key | Table]
     required: tuple[str, ...] = ()
     shorthand: str | None = None
     """The key that is meant when a plain value stands in the table's place."""
-    defaults: Mapping[str, object] = field(default_factory=dict)
+    defaults: Mapping[str, object] = msgspec.field(default_factory=dict)
     """Of fields, where they are not the struct's own."""
 
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from supervisor.unit.errors import Problem
 from supervisor.unit.toml_lines import Document, KeyPath
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Where a key was written."""
 
     path: Path
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Layered:
+class Layered(msgspec.Struct, frozen=True):
     """What several files say together."""
 
     source: Path

@@ -269,9 +269,16 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
                 Restart: requests.clear_survivors_first,
                 Stop: requests.try_survivors_again,
                 ResetFailed: requests.forgive,
+                Exited: descent.note_exit,
+                TreeGone: descent.survivors_ended,
             },
             Tick,
-            *_NOTHING_RUNS,
+            *_DEPENDENCIES,
+            CommandsDone,
+            *_SPAWN,
+            CriticalProcessDied,
+            *_PROBES,
+            *_NOTIFICATIONS,
         ),
     }
 )

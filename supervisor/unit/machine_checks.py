@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+
+import msgspec
 
 from supervisor.unit.errors import Problem
 from supervisor.unit.expand import ExpansionError, expand, undefined_variables
@@ -25,8 +26,7 @@ PLACEMENT = frozenset({
 _NODE_ADDRESS = re.compile(r"NODE_ADDR_\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """What the checks need to know of where they run."""
 
     variables: Mapping[str, str]
@@ -37,8 +37,7 @@ class Machine:
     """Port -> who of the supervisor itself listens there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
 

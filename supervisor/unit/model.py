@@ -10,9 +10,10 @@ Reading files lives in `parse.py`; what a unit *does* lives in `machine.py` and 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+
+import msgspec
 
 
 class ServiceType(StrEnum):
@@ -67,8 +68,7 @@ class LivenessAction(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """One argument array; never a shell string."""
 
     argv: tuple[str, ...]
@@ -76,8 +76,7 @@ class Command:
     """A leading `-` in the file: its failure does not fail the unit."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpCheck:
+class HttpCheck(msgspec.Struct, frozen=True):
     url: str
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
@@ -88,8 +87,7 @@ class HttpCheck:
     """Regular expression searched in the body."""
 
 
-@dataclass(frozen=True, slots=True)
-class TcpCheck:
+class TcpCheck(msgspec.Struct, frozen=True):
     address: str
     """HOST:PORT or [V6]:PORT."""
     send: str | None = None
@@ -97,13 +95,11 @@ class TcpCheck:
     """Regular expression searched in the first bytes of the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecCheck:
+class ExecCheck(msgspec.Struct, frozen=True):
     command: Command
 
 
-@dataclass(frozen=True, slots=True)
-class LogLineCheck:
+class LogLineCheck(msgspec.Struct, frozen=True):
     pattern: str
     """Regular expression; passed for good once a line of this invocation matches."""
 
@@ -111,8 +107,7 @@ class LogLineCheck:
 Check = HttpCheck | TcpCheck | ExecCheck | LogLineCheck
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(msgspec.Struct, frozen=True):
     """One of Kubernetes' three probes; times in seconds."""
 
     check: Check
@@ -123,8 +118,7 @@ class Probe:
     initial_delay_sec: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Canary:
+class Canary(msgspec.Struct, frozen=True):
     """A probe with real work, sent only while the engine does none."""
 
     enabled: bool = True
@@ -137,8 +131,7 @@ class Canary:
     """A round; None: the number of ranks behind the port."""
 
 
-@dataclass(frozen=True, slots=True)
-class Probes:
+class Probes(msgspec.Struct, frozen=True):
     startup: Probe | None = None
     readiness: Probe | None = None
     liveness: Probe | None = None
@@ -147,8 +140,7 @@ class Probes:
     canary: Canary | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RestartSettings:
+class RestartSettings(msgspec.Struct, frozen=True):
     """The restart rule: back-off and start limit (design 2)."""
 
     policy: RestartPolicy = RestartPolicy.ON_FAILURE
@@ -169,8 +161,7 @@ class RestartSettings:
     force_exit_status: tuple[int | str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StopSettings:
+class StopSettings(msgspec.Struct, frozen=True):
     """The stop ladder."""
 
     kill_mode: KillMode = KillMode.MIXED
@@ -184,8 +175,7 @@ class StopSettings:
     """The grace in prepare, restart and after a crash: survivors of a broken gang hang in collectives."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartSettings:
+class StartSettings(msgspec.Struct, frozen=True):
     timeout_sec: float = 90.0
     """`inf` for oneshots, 3600 for engines."""
     stall_sec: float | None = None
@@ -194,8 +184,7 @@ class StartSettings:
     """CPU time alone extends a start only so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceLimit:
+class ResourceLimit(msgspec.Struct, frozen=True):
     """One LimitX= key, e.g. name `NOFILE`; `math.inf` is unlimited; None leaves that half as it is."""
 
     name: str
@@ -203,8 +192,7 @@ class ResourceLimit:
     hard: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(msgspec.Struct, frozen=True):
     """systemd.exec(5): in which surroundings the process runs."""
 
     working_directory: str | None = None
@@ -226,8 +214,7 @@ class Execution:
     io_scheduling_class: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Logging:
+class Logging(msgspec.Struct, frozen=True):
     stdout: str | None = None
     """`pass`, `prefix`, `json`, `null` or `file:PATH`; None: `pass` for an only unit, else `prefix`."""
     stderr: str | None = None
@@ -240,8 +227,7 @@ class Logging:
     tail_bytes: int = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(msgspec.Struct, frozen=True):
     type: ServiceType = ServiceType.EXEC
     exec_start: Command | None = None
     exec_start_pre: tuple[Command, ...] = ()
@@ -252,11 +238,11 @@ class Service:
     exit_type: ExitType = ExitType.MAIN
     watchdog_sec: float | None = None
     watchdog_signal: str = "SIGABRT"
-    restart: RestartSettings = field(default_factory=RestartSettings)
-    stop: StopSettings = field(default_factory=StopSettings)
-    start: StartSettings = field(default_factory=StartSettings)
-    execution: Execution = field(default_factory=Execution)
-    logging: Logging = field(default_factory=Logging)
+    restart: RestartSettings = msgspec.field(default_factory=RestartSettings)
+    stop: StopSettings = msgspec.field(default_factory=StopSettings)
+    start: StartSettings = msgspec.field(default_factory=StartSettings)
+    execution: Execution = msgspec.field(default_factory=Execution)
+    logging: Logging = msgspec.field(default_factory=Logging)
 
 
 class Launcher(StrEnum):
@@ -294,8 +280,7 @@ class Repeat(tuple[str, ...]):
 ArgValue = str | int | float | bool | tuple[str, ...] | Repeat | dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(msgspec.Struct, frozen=True):
     """What makes a unit an engine: a native inference server's whole process tree on this pod."""
 
     launcher: Launcher = Launcher.EXEC
@@ -333,8 +318,7 @@ class Engine:
     device_memory_probe: str | Command | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
+class Conditions(msgspec.Struct, frozen=True):
     """[Unit] Condition…=: not met means the unit is skipped, not failed (systemd.unit(5))."""
 
     node_rank: int | None = None
@@ -342,8 +326,7 @@ class Conditions:
     path_exists: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Dependencies:
+class Dependencies(msgspec.Struct, frozen=True):
     after: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
@@ -355,18 +338,17 @@ class Dependencies:
     on_restart: tuple[tuple[str, OnDependencyRestart], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(msgspec.Struct, frozen=True):
     """One declared thing to run, from one unit file and its drop-ins."""
 
     name: str
     source: Path
     description: str = ""
     documentation: tuple[str, ...] = ()
-    dependencies: Dependencies = field(default_factory=Dependencies)
-    conditions: Conditions = field(default_factory=Conditions)
-    service: Service = field(default_factory=Service)
-    probes: Probes = field(default_factory=Probes)
+    dependencies: Dependencies = msgspec.field(default_factory=Dependencies)
+    conditions: Conditions = msgspec.field(default_factory=Conditions)
+    service: Service = msgspec.field(default_factory=Service)
+    probes: Probes = msgspec.field(default_factory=Probes)
     engine: Engine | None = None
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from supervisor.unit import restart
 from supervisor.unit.events import Action, AwaitDependencies
@@ -12,8 +14,7 @@ from supervisor.unit.state import Rules, UnitState
 from supervisor.unit.states import SubState
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True):
     """What a handler decides from, beside its event."""
 
     rules: Rules

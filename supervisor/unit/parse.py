@@ -8,8 +8,9 @@ keys, `cross_checks` asks whether they go together, `graph` whether the units do
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from supervisor.unit.cross_checks import PROBE_SECTIONS, probe_complaints, unit_complaints
 from supervisor.unit.errors import ConfigurationError, Problem
@@ -27,8 +28,7 @@ ENGINE_START_TIMEOUT_SEC = 3600.0
 ENGINE_START_STALL_SEC = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedUnit:
+class LoadedUnit(msgspec.Struct, frozen=True):
     """A unit, and where each of its keys was written."""
 
     unit: Unit

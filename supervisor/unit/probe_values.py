@@ -41,9 +41,7 @@ def _peer(found: object) -> str:
 
 address = Converter('HOST:PORT or "[IPv6]:PORT"', _address, {"type": "string"})
 url = Converter('a URL such as "http://127.0.0.1:8000/health"', _url, {"type": "string"})
-peers = list_of(
-    Converter("", _peer, {"type": "string"}), 'an array of "tcp://HOST:PORT" or "http://HOST:PORT/PATH"'
-)
+peers = list_of(Converter("", _peer, {"type": "string"}), 'an array of "tcp://HOST:PORT" or "http://HOST:PORT/PATH"')
 
 
 def _regular_expression(found: object) -> str:

@@ -6,8 +6,10 @@ Carrying a probe out lives in `supervisor.service.probes`; what a verdict does t
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from supervisor.unit.model import Probe, Probes
 
@@ -26,8 +28,7 @@ class Verdict(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(msgspec.Struct, frozen=True):
     """Answers in a row, and the verdict that stands."""
 
     successes: int = 0

@@ -9,8 +9,10 @@ Time and chance come in as numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
+
+import msgspec
+from msgspec.structs import replace
 
 from supervisor.unit.model import RestartPolicy, RestartSettings, StartLimitAction
 
@@ -60,8 +62,7 @@ _POLICIES = {
 """The table of systemd.service(5), Restart=."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True):
     """How one invocation of a unit ended."""
 
     result: Result
@@ -84,8 +85,7 @@ class Ending:
         return self.asked_by is not None
 
 
-@dataclass(frozen=True, slots=True)
-class RestartHistory:
+class RestartHistory(msgspec.Struct, frozen=True):
     """What the rule remembers of earlier starts."""
 
     starts: tuple[float, ...] = ()
@@ -96,15 +96,13 @@ class RestartHistory:
     """Failed starts included: a unit that dies after three minutes of loading loads for three minutes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
+class Restart(msgspec.Struct, frozen=True):
     at: float
     history: RestartHistory
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stay:
+class Stay(msgspec.Struct, frozen=True):
     """Down: `failed`, or simply inactive."""
 
     failed: bool
@@ -112,8 +110,7 @@ class Stay:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(msgspec.Struct, frozen=True):
     """The start limit is hit; what follows for the supervisor is the arbiter's to decide."""
 
     history: RestartHistory

@@ -6,16 +6,16 @@ This is the only place of the package that reads files; what they say is judged 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from supervisor.unit.errors import Problem
 from supervisor.unit.layers import Layered, layer
 from supervisor.unit.toml_lines import SyntaxProblem, read_toml
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """Documents by the name of the unit, or of the template (`exporter@`)."""
 
     files: Mapping[str, Layered]

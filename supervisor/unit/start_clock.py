@@ -8,8 +8,10 @@ after the last work (design 2, StartStallSec). What counts as which kind is meas
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from supervisor.unit.model import StartSettings
 
@@ -19,8 +21,7 @@ class ProgressKind(StrEnum):
     CPU = "cpu"
 
 
-@dataclass(frozen=True, slots=True)
-class StartClock:
+class StartClock(msgspec.Struct, frozen=True):
     """The times of one start, from the first command or the spawn on."""
 
     began_at: float

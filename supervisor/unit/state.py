@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from enum import Enum, auto
+
+import msgspec
 
 from supervisor.unit.events import Commands, Exited
 from supervisor.unit.model import (
@@ -21,8 +22,7 @@ from supervisor.unit.start_clock import StartClock
 from supervisor.unit.states import AT_REST, RUN_STATE, RunState, SubState
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """What the machine has to know of a unit.
 
     A unit whose restart is decided elsewhere (a coordinated engine) has the restart policy `no`: it stays `failed`,
@@ -38,9 +38,9 @@ class Rules:
     liveness_action: LivenessAction = LivenessAction.RESTART
     watchdog_sec: float | None = None
     watchdog_signal: str = "SIGABRT"
-    restart: RestartSettings = field(default_factory=RestartSettings)
-    start: StartSettings = field(default_factory=StartSettings)
-    stop: StopSettings = field(default_factory=StopSettings)
+    restart: RestartSettings = msgspec.field(default_factory=RestartSettings)
+    start: StartSettings = msgspec.field(default_factory=StartSettings)
+    stop: StopSettings = msgspec.field(default_factory=StopSettings)
 
 
 def rules_of(unit: Unit) -> Rules:
@@ -90,8 +90,7 @@ class Then(Enum):
     """A oneshot has done its work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """Why an invocation ends although nobody asked for it."""
 
     result: Result
@@ -100,8 +99,7 @@ class Fault:
     """Of a spawn that failed; else the exit says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Descent:
+class Descent(msgspec.Struct, frozen=True):
     """An invocation being ended."""
 
     then: Then
@@ -115,16 +113,14 @@ class Descent:
     """ExecStopPost has been run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Complaint:
+class Complaint(msgspec.Struct, frozen=True):
     """A probe that failed and has not recovered."""
 
     probe: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnitState:
+class UnitState(msgspec.Struct, frozen=True):
     """Everything that is decided about a unit. Times are the shell's monotonic seconds."""
 
     sub_state: SubState = SubState.DEAD
@@ -158,7 +154,7 @@ class UnitState:
     skipped: bool = False
     """A condition was not met."""
     restarts: int = 0
-    history: RestartHistory = field(default_factory=RestartHistory)
+    history: RestartHistory = msgspec.field(default_factory=RestartHistory)
     last_ending: Ending | None = None
 
     @property

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass, replace
 from typing import TypeVar
 
-T = TypeVar("T")
+import msgspec
+from msgspec.structs import replace
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 def build(struct: Callable[..., T], fields: Mapping[str, object]) -> T:
@@ -18,7 +20,7 @@ def build(struct: Callable[..., T], fields: Mapping[str, object]) -> T:
 
 def assign(made: T, fields: Mapping[str, object]) -> T:
     """The same struct with those fields changed."""
-    if not is_dataclass(made) or isinstance(made, type):
+    if not isinstance(made, msgspec.Struct):
         raise TypeError(f"{made!r} is no struct to set {', '.join(fields)} in")
     plain, nested = _split(fields)
     heads: dict[str, dict[str, object]] = {}

@@ -11,8 +11,9 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from supervisor.unit.errors import Problem
 
@@ -28,8 +29,7 @@ class SyntaxProblem(Exception):
         super().__init__(str(problem))
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """What one file holds."""
 
     data: Mapping[str, object]

@@ -10,9 +10,10 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
+
+import msgspec
 
 T_co = TypeVar("T_co", covariant=True)
 S = TypeVar("S")
@@ -28,15 +29,14 @@ class UnexpectedValue(ValueError):
     """`found …, expected …`: what a person sees."""
 
 
-@dataclass(frozen=True, slots=True)
-class Converter(Generic[T_co]):
+class Converter(msgspec.Struct, Generic[T_co], frozen=True):
     """Turns what a file holds into what the program uses."""
 
     expected: str
     """Completes `expected …`, and is the type column of the reference documentation."""
     read: Callable[[object], T_co]
     """Raises Mismatch."""
-    schema: Mapping[str, object] = field(default_factory=dict)
+    schema: Mapping[str, object] = msgspec.field(default_factory=dict)
     """The same for editors, as JSON Schema."""
 
     def __call__(self, found: object) -> T_co:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from supervisor.process import procfs
 from supervisor.process.attribution import certainly_not_newborn

@@ -8,11 +8,11 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from supervisor.process import holders
 from supervisor.process.children import Children

@@ -8,12 +8,12 @@ import os
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from supervisor.process.children import Child, Children
 from supervisor.process.output import ContainerStdout, Gap, Output, Pipes, RateLimit

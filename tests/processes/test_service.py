@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from supervisor.process.children import Children
 from supervisor.process.output import ContainerStdout, Output

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import trio
+from msgspec.structs import replace
 
 from supervisor.service.launch import LaunchFactory, unit_launch
 from supervisor.service.operations import Surroundings

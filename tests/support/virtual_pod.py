@@ -102,6 +102,8 @@ class VirtualPod:
     script: Script = field(default_factory=Script)
     boots: list[Boot] = field(default_factory=list)
     """One for each container, the newest last."""
+    deaf: bool = False
+    """Requests to it are taken and never answered, its own go out as ever (a partition in one direction)."""
     broken: list[str] = field(default_factory=list)
     """Invariants that did not hold."""
     ended: list[tuple[int, str]] = field(default_factory=list)
@@ -269,6 +271,8 @@ class Boot:
 
     def _held(self, application: Application) -> Application:
         async def wait_and_serve(scope: object, receive: object, send: object) -> None:
+            if self.home.deaf:
+                await trio.sleep_forever()
             await self.held.wait()
             await application(scope, receive, send)
 
@@ -354,5 +358,3 @@ class _Held(httpx.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._below.aclose()
-
-

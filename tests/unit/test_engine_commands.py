@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from supervisor.engine.model import progress
 from supervisor.engine.model.commands import PREPARED_STEPS, SPAWNED_STEPS, Accepted, Command

@@ -6,11 +6,12 @@ move it. What the pod does is then fed back, promptly, late, or after another op
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from supervisor.engine.model import progress
 from supervisor.engine.model.commands import Accepted, Command, Refused, decide
@@ -110,12 +111,22 @@ class Life(RuleBasedStateMachine):
             )
         )
 
-    @rule(verb=st.sampled_from([Verb.PREPARE, Verb.START, Verb.ABORT, Verb.RESTART]), above=st.integers(0, 1))
-    def command_of_the_leader(self, verb: Verb, above: int) -> None:
-        """The well-behaved one: so that long ways through the protocol are found."""
-        run_id = self.state.run_id if above == 0 else f"run-{self.state.epoch + 1}"
-        epoch = self.state.epoch + above
-        self.send(EngineRestartMsg(action=verb, run_id=run_id, epoch=epoch, term=self.state.term))
+    # The well-behaved controller, so that long ways through the protocol are found.
+
+    @rule(verb=st.sampled_from([Verb.PREPARE, Verb.RESTART]))
+    def leader_begins_a_run(self, verb: Verb) -> None:
+        epoch = self.state.epoch + 1
+        self.send(EngineRestartMsg(action=verb, run_id=f"run-{epoch}", epoch=epoch, term=self.state.term))
+
+    @rule(verb=st.sampled_from([Verb.PREPARE, Verb.START, Verb.RESTART]))
+    def leader_goes_on(self, verb: Verb) -> None:
+        state = self.state
+        self.send(EngineRestartMsg(action=verb, run_id=state.run_id, epoch=state.epoch, term=state.term))
+
+    @rule(named=st.booleans())
+    def leader_aborts(self, named: bool) -> None:
+        run_id = self.state.run_id if named else None
+        self.send(EngineRestartMsg(action=Verb.ABORT, run_id=run_id, term=self.state.term))
 
     @rule(epoch=st.sampled_from([None, 0, 1]), run_id=RUNS, term=TERMS, instance_id=st.sampled_from([INSTANCE, 8]))
     def start_with_placement(self, epoch: int | None, run_id: str | None, term: int, instance_id: int) -> None:

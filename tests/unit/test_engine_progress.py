@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from supervisor.engine.model import progress
 from supervisor.engine.model.operation import OUT_OF_SERVICE_STEPS, OperationSettings

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from supervisor.unit import events as ev
 from supervisor.unit.events import Action, Commands, Event
@@ -77,7 +77,8 @@ def test_every_cell_of_the_table_is_written_down() -> None:
 def test_nobody_but_the_shell_of_a_later_state_reaches_a_unit_at_rest() -> None:
     for sub_state in AT_REST:
         heard = {event for event, handler in TABLE[sub_state].items() if handler is not nothing}
-        assert heard <= {ev.Start, ev.Stop, ev.Restart, ev.ResetFailed}
+        late = {ev.Exited, ev.TreeGone} if sub_state is SubState.UNKILLABLE else set()
+        assert heard <= {ev.Start, ev.Stop, ev.Restart, ev.ResetFailed} | late
 
 
 def test_a_tick_before_its_time_does_nothing() -> None:
@@ -476,6 +477,27 @@ def test_a_stop_ladder_that_never_answers_is_not_waited_for_for_ever() -> None:
     life.deadline()
     life.deadline()
     assert life.state.sub_state is SubState.UNKILLABLE
+
+
+def test_survivors_that_end_after_all_leave_a_unit_that_has_merely_failed() -> None:
+    life = Life().up()
+    life.see(STOP)
+    life.deadline()
+    life.deadline()
+    life.see(ev.TreeGone(KILLED))
+    assert life.state.sub_state is SubState.FAILED
+    assert "ended since" in life.state.reason
+
+
+def test_a_main_process_that_ends_after_all_is_no_longer_shown() -> None:
+    life = Life().up()
+    life.see(STOP)
+    life.deadline()
+    life.deadline()
+    life.see(KILLED)
+    life.see(ev.Restart("operator", "once more"))
+    assert life.state.sub_state is SubState.CLEANING
+    assert life.state.pid is None
 
 
 def test_stop_post_commands_that_hang_are_killed() -> None:

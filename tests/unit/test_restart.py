@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from supervisor.unit import restart
 from supervisor.unit.model import RestartPolicy, RestartSettings, StartLimitAction

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,4 +166,5 @@ def test_the_units_own_variables_count_from_their_line_on() -> None:
 
 def test_verbatim_fields_exist() -> None:
     for struct, name in VERBATIM:
-        assert name in struct.__dataclass_fields__  # type: ignore[attr-defined]
+        assert issubclass(struct, msgspec.Struct)
+        assert name in struct.__struct_fields__

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields
 
+import msgspec
 import pytest
+from msgspec.structs import fields
 
 from supervisor.unit import model
 from supervisor.unit.keys import LIVENESS_ACTION, SECTIONS, Key, Table
@@ -30,10 +31,10 @@ def test_every_key_has_a_field(place: str, table: Table, entry: Key | Table) -> 
         struct, target = model.Probes, "liveness_action"
     for name in target.split("."):
         assert isinstance(struct, type)
-        known: dict[str, Field[object]] = {field.name: field for field in fields(struct)}
+        known = {field.name: field for field in fields(struct)}
         assert name in known
         factory = known[name].default_factory
-        struct = factory if factory is not MISSING else None
+        struct = factory if factory is not msgspec.NODEFAULT else None
     assert entry.doc
 
 

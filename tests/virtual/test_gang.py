@@ -157,9 +157,7 @@ async def test_a_sick_engine_that_recovers_is_not_relaunched_and_its_next_sickne
 @pytest.mark.seed("S12")
 @pytest.mark.seed("S15")
 @pytest.mark.parametrize("after_sec", [10.0, 300.0], ids=["F16-inside-the-grace-period", "after-it"])
-async def test_without_a_controller_a_death_restarts_the_container(
-    autojump_clock: MockClock, after_sec: float
-) -> None:
+async def test_without_a_controller_a_death_restarts_the_container(autojump_clock: MockClock, after_sec: float) -> None:
     async with open_gang() as gang:
         await gang.until_active()
         await trio.sleep(after_sec)

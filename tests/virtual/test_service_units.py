@@ -6,11 +6,12 @@ import itertools
 import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
 import trio
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 from supervisor.service.launch import unit_launch

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import msgspec
+from msgspec.structs import replace
 
 from supervisor.unit.model import HttpCheck, Probe, Probes, TcpCheck
 from supervisor.wire import StartCmdMsg
 
 
-@dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(msgspec.Struct, frozen=True):
     """One pod's place in its gang, as far as a launcher needs it."""
 
     node_rank: int
@@ -43,8 +43,7 @@ def rank_of(placement: StartCmdMsg, *, pod_ip: str) -> Rank:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
+class LaunchPlan(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     serves_http: bool
     probes: Probes
@@ -52,7 +51,7 @@ class LaunchPlan:
     """To be free before the engine is spawned."""
     start_after: tuple[str, ...] = ()
     """Peers that must listen before exec."""
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = msgspec.field(default_factory=dict)
     critical_processes: tuple[str, ...] = ()
     shared_memory_patterns: tuple[str, ...] = ()
     lock_patterns: tuple[str, ...] = ()

@@ -7,19 +7,18 @@ path. Which endpoint states count is the last column of `status.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class ArbiterSettings:
+class ArbiterSettings(msgspec.Struct, frozen=True):
     interval_sec: float
     """`heartbeat_interval_seconds`: one tick."""
     threshold: int
     """`suicide_threshold`: consecutive abnormal ticks until the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(msgspec.Struct, frozen=True):
     """What one tick sees."""
 
     counted: tuple[str, ...]
@@ -29,15 +28,13 @@ class Situation:
     frozen: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Arbiter:
+class Arbiter(msgspec.Struct, frozen=True):
     count: int = 0
     generation: int = 0
     last_tick: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     end_supervisor: bool
     reason: str
 

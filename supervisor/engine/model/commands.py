@@ -7,8 +7,8 @@ effect (invariant I5). The HTTP route maps the decision to a status code; it hol
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
+from msgspec.structs import replace
 from msgspec.structs import replace as replace_fields
 
 from supervisor.engine.model import freeze
@@ -29,8 +29,7 @@ PREPARED_STEPS = frozenset({Step.PREPARED, Step.STARTING, Step.LOADING, Step.DON
 SPAWNED_STEPS = frozenset({Step.LOADING, Step.DONE, Step.FAILED, Step.ABORTED})
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True):
     """The caller waits until one of `until` is reached in `epoch`, within the answer time."""
 
     epoch: int
@@ -38,8 +37,7 @@ class Accepted:
     will_exit: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     code: ErrorCode
     message: str
 

@@ -7,19 +7,18 @@ who reads it is `arbiter.py`. Times are seconds of the supervisor's monotonic cl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class FreezeLimits:
+class FreezeLimits(msgspec.Struct, frozen=True):
     duration_sec: float
     """`engine_restart_freeze_sec`."""
     silence_sec: float
     """`engine_restart_freeze_silence_sec`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Freeze:
+class Freeze(msgspec.Struct, frozen=True):
     run_id: str | None
     """The run it belongs to; None when the controller did not name one."""
     deadline: float

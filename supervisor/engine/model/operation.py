@@ -8,7 +8,8 @@ actions out. Times are seconds of the supervisor's monotonic clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from supervisor.engine.model.freeze import Freeze, FreezeLimits, hear
 from supervisor.wire import StartCmdMsg, Step
@@ -23,8 +24,7 @@ OUT_OF_SERVICE_STEPS = frozenset({Step.STOPPING, Step.CLEANING, Step.PREPARED})
 """No engine should run; what is seen of the old one is no news."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperationSettings:
+class OperationSettings(msgspec.Struct, frozen=True):
     enabled: bool
     """`enable_engine_relaunch`, the only switch (seed S20)."""
     freeze: FreezeLimits
@@ -36,8 +36,7 @@ class OperationSettings:
     """A stop without fields is refused so long after a boot: a repeat must not hit the new container."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     boot_id: str
     booted_at: float
     step: Step = Step.IDLE
@@ -97,8 +96,7 @@ class Operation:
 # --- actions: carried out by the operator, each with its reason ---------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareEngines:
+class PrepareEngines(msgspec.Struct, frozen=True):
     """Stop the engines' whole trees, wait for their dependencies, pass the gate for `placement`."""
 
     serial: int
@@ -106,8 +104,7 @@ class PrepareEngines:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StartEngines:
+class StartEngines(msgspec.Struct, frozen=True):
     """Print the banner if this is a relaunch, spawn with `placement`, follow until the handshake."""
 
     serial: int
@@ -117,15 +114,13 @@ class StartEngines:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class EndSupervisor:
+class EndSupervisor(msgspec.Struct, frozen=True):
     """Stop everything and exit 255: the container restarts."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """One log line for the person on call."""
 
     level: str

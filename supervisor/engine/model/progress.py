@@ -5,7 +5,8 @@ Every event is written down for every step: an event that means nothing in a ste
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from supervisor.engine.model import freeze
 from supervisor.engine.model.commands import begin_prepare, begin_start
@@ -13,49 +14,42 @@ from supervisor.engine.model.operation import Action, Operation, OperationSettin
 from supervisor.wire import Recovery, StartCmdMsg, Step
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(msgspec.Struct, frozen=True):
     """The engines' whole trees are gone and reaped."""
 
     serial: int
 
 
-@dataclass(frozen=True, slots=True)
-class Clean:
+class Clean(msgspec.Struct, frozen=True):
     """The dependencies are active and the hygiene gate has passed."""
 
     serial: int
 
 
-@dataclass(frozen=True, slots=True)
-class Spawned:
+class Spawned(msgspec.Struct, frozen=True):
     serial: int
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """The engine's handshake: every endpoint is ready (seed S17)."""
 
     serial: int
 
 
-@dataclass(frozen=True, slots=True)
-class Broke:
+class Broke(msgspec.Struct, frozen=True):
     """The operation's effects are over; news only where their goal was not reached (no effect runs while PREPARED)."""
 
     serial: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class EngineDied:
+class EngineDied(msgspec.Struct, frozen=True):
     """A process of the running engine is gone and nobody asked for it."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReportAccepted:
+class ReportAccepted(msgspec.Struct, frozen=True):
     """The controller has taken the death report and said what it will try (seed S12)."""
 
     epoch: int
@@ -63,53 +57,45 @@ class ReportAccepted:
     run_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ReportUndelivered:
+class ReportUndelivered(msgspec.Struct, frozen=True):
     """The controller could not be told of the death; it will be tried again."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerHeard:
+class ControllerHeard(msgspec.Struct, frozen=True):
     run_id: str | None
     term: int
 
 
-@dataclass(frozen=True, slots=True)
-class StartedLocally:
+class StartedLocally(msgspec.Struct, frozen=True):
     """A standalone engine was started by its unit's own policy: it has no controller and no gang."""
 
     placement: StartCmdMsg
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """An operator stopped the engine."""
 
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Abandoned:
+class Abandoned(msgspec.Struct, frozen=True):
     """The controller knows these engines no more (deleted instance): as if nothing had been started here."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
+class Leaving(msgspec.Struct, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     pass
 
 

@@ -8,14 +8,14 @@ what is due is computed from the present observation alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from supervisor.engine.model.operation import OUT_OF_SERVICE_STEPS
 from supervisor.wire import ExitInfo, Step
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True):
     epoch: int
     endpoint_id: int
     step: Step
@@ -29,8 +29,7 @@ class Observation:
     exit: ExitInfo | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeathReport:
+class DeathReport(msgspec.Struct, frozen=True):
     epoch: int
     endpoint_id: int
     exception_type: str
@@ -40,8 +39,7 @@ class DeathReport:
     exit: ExitInfo | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(msgspec.Struct, frozen=True):
     """What the controller has already taken."""
 
     epoch: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from supervisor.unit.model import LivenessAction, RestartPolicy, StartLimitAction, Unit
 from supervisor.unit.state import Rules, rules_of

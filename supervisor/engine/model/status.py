@@ -7,14 +7,13 @@ results while engines are being replaced change nothing here, because the step d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from supervisor.engine.model.operation import Operation
 from supervisor.wire import EndpointStatus, Step
 
 
-@dataclass(frozen=True, slots=True)
-class EngineFacts:
+class EngineFacts(msgspec.Struct, frozen=True):
     """What is seen of the engine's process and probes."""
 
     ready: bool
@@ -25,8 +24,7 @@ class EngineFacts:
     """Within `grace_period_sec` of the spawn: probe-derived abnormality is not counted yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True):
     status: EndpointStatus
     counted: str | None = None
     """Why the arbiter counts it; None: it does not."""
