@@ -1,8 +1,9 @@
 """Pods out of plain processes, for machines where we may not make namespaces.
 
-A "container" is a process tree in a session of its own, found again by a mark in its environment. Pods
-share the file system and the pid numbers; each has a loopback address of its own, and ports of its own
-too because engines bind every address. Links cannot be cut.
+A "container" is a process tree in a session of its own. What outlives its first process is found again by a
+mark in the environment, or because it was a descendant when that was killed: some programs, redis-server for
+one, write their title over their environment. Pods share the file system and the pid numbers; each has a
+loopback address of its own, and ports of its own too because engines bind every address. Links cannot be cut.
 """
 
 import errno
@@ -28,7 +29,8 @@ from controller.demo.pod import (
     exit_code_of,
 )
 
-MARK = "PODVISOR_SANDBOX_CONTAINER"
+MARK = "POD_SANDBOX_CONTAINER"
+"""Begins with POD_, because of its own environment podvisor hands no more than such variables on to every unit."""
 PORTS_BETWEEN_PODS = 200
 LOCK_PORT = 10254
 
@@ -41,6 +43,7 @@ class ProcessContainer:
         self.init_pid = process.pid
         self._process = process
         self._environment = environment
+        self._descendants: set[psutil.Process] = set()
 
     @property
     def exit_code(self) -> int | None:
@@ -50,12 +53,19 @@ class ProcessContainer:
     async def wait(self) -> int:
         """The container is over when its first process is, so what that left behind is killed here."""
         code = exit_code_of(await self._process.wait())
-        await _kill_marked(self._environment[MARK])
+        await self._kill_rest()
         return code
 
     def kill(self, signal_number: int) -> None:
         if self._process.returncode is None:
+            if signal_number == signal.SIGKILL:
+                self._descendants |= _descendants_of(self._process.pid)
             self._process.send_signal(signal_number)
+
+    async def remove(self) -> None:
+        """Kill everything. Bounded by the caller."""
+        self.kill(signal.SIGKILL)
+        await self.wait()
 
     async def exec(self, argv: Sequence[str], *, timeout_sec: float = 30) -> Completed:
         with trio.fail_after(timeout_sec):
@@ -63,6 +73,25 @@ class ProcessContainer:
                 list(argv), check=False, capture_stdout=True, stderr=STDOUT, env=dict(self._environment)
             )
         return Completed(exit_code_of(done.returncode), done.stdout.decode(errors="replace"))
+
+    async def _kill_rest(self) -> None:
+        """SIGKILL whatever is known to belong to the container, until a look finds nothing."""
+        while found := [process for process in psutil.process_iter() if self._owns(process)]:
+            for process in found:
+                try:
+                    process.kill()
+                except psutil.NoSuchProcess:
+                    continue
+            await trio.sleep(0.02)
+
+    def _owns(self, process: psutil.Process) -> bool:
+        """Processes are equal by pid and start time, so a number that is used again is nobody of ours."""
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return False
+            return process in self._descendants or bool(process.environ().get(MARK) == self._environment[MARK])
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return False
 
 
 class ProcessPod:
@@ -93,14 +122,12 @@ class ProcessPod:
                 )
             except OSError as error:
                 raise ContainerStartError(f"cannot start a container in {self.name}: {error}") from error
+        container = ProcessContainer(process, log, own)
         try:
-            yield ProcessContainer(process, log, own)
+            yield container
         finally:
             with trio.move_on_after(REMOVAL_TIMEOUT_SEC, shield=True):
-                if process.returncode is None:
-                    process.kill()
-                await process.wait()
-                await _kill_marked(own[MARK])
+                await container.remove()
 
 
 class ProcessNetwork:
@@ -164,22 +191,8 @@ def _claim(lock: socket.socket, prefix: str) -> bool:
     return True
 
 
-async def _kill_marked(mark: str) -> None:
-    """SIGKILL every process of ours whose environment holds the mark, until a look finds none.
-
-    Bounded by its caller.
-    """
-    while found := [process for process in psutil.process_iter() if _bears(process, mark)]:
-        for process in found:
-            try:
-                process.send_signal(signal.SIGKILL)
-            except psutil.NoSuchProcess:
-                continue
-        await trio.sleep(0.02)
-
-
-def _bears(process: psutil.Process, mark: str) -> bool:
+def _descendants_of(pid: int) -> set[psutil.Process]:
     try:
-        return process.status() != psutil.STATUS_ZOMBIE and bool(process.environ().get(MARK) == mark)
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return False
+        return set(psutil.Process(pid).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return set()
