@@ -196,8 +196,8 @@ class Demo:
     def _show_answers(self, answers: Sequence[Answer | None]) -> None:
         for number, answer in enumerate(answers):
             if answer is not None:
-                text = f'asked to continue "Hello", its engine says {answer}'
-                self.screen.event(time.time(), f"pod{number}", text, Tone.PLAIN if answer.is_good else Tone.BAD)
+                text, tone = f'asked to continue "Hello": {answer}', Tone.PLAIN if answer.is_good else Tone.BAD
+                self.screen.event(time.time(), f"pod{number}", text, tone)
 
     def _summarize(self, seen: Seen, checks: Sequence[Check]) -> None:
         say = self.screen.say

@@ -72,7 +72,7 @@ def _one_run_behind_a_barrier(seen: Seen) -> Iterator[Found]:
     yield (
         len(seen.runs) == 1 and run is not None and (run.epoch, run.outcome, run.phase) == (seen.epoch, "done", 1),
         f"one run, epoch {seen.epoch_before} to {seen.epoch}, done in phase 1",
-        "; ".join(f"epoch {run.epoch}, {run.outcome}, phase {run.phase}" for run in seen.runs) or "no run",
+        "; ".join(f"epoch {run.epoch}, {run.outcome or 'running'}, phase {run.phase}" for run in seen.runs) or "no run",
     )
     steps = run.steps if run is not None else ()
     members = run.supervisors if run is not None else ()

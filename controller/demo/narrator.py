@@ -95,7 +95,7 @@ RELAUNCH = (
     _rule(EVENTS, r"engine (\d+) on .*; answered (\w+)", r"death report of engine \1 taken; answer: \2"),
     _rule(OPERATOR, r"death report accepted .*: frozen for at most (.*)", r"report accepted: frozen, for at most \1"),
     _rule(OPERATOR, r"engine \w+ -> stopping", "prepare: stopping the engine's whole process tree"),
-    _rule(OPERATOR, r"engine stopping -> cleaning", _lasted("process tree is gone ({}); hygiene gate: leftovers, ports")),
+    _rule(OPERATOR, r"engine stopping -> cleaning", _lasted("process tree is gone ({}); hygiene gate begins")),
     _rule(OPERATOR, r"engine cleaning -> prepared", _lasted("hygiene gate passed ({}): prepared")),
     _rule(OPERATOR, r"engine prepared -> starting", _lasted("start: waited {} at the barrier")),
     _rule(SERVICE, r"engine: start -> (?:loading|ready): started as (.*)", r"new engine started, \1"),

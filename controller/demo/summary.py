@@ -36,12 +36,13 @@ def _what_became(seen: Seen, pod: PodSeen, unit: str) -> str:
         return "the same"
     if unit != ENGINE:
         return "another one"
-    return "killed; relaunched" if pod.name == seen.victim else "stopped with its gang; relaunched"
+    fate = "killed" if pod.name == seen.victim else "stopped with its gang"
+    return f"{fate}; relaunched" if pod.after.get(unit) else f"{fate}; not back"
 
 
 def steps(run: wire.RunView) -> str:
     took = [f"{step.name} {_took(step)}" for step in run.steps]
-    return f"run {run.id[:8]}, {run.outcome}: {', '.join(took) or 'no step'}"
+    return f"run {run.id[:8]}, {run.outcome or 'running'}: {', '.join(took) or 'no step'}"
 
 
 def back_after_sec(seen: Seen) -> float | None:
