@@ -55,8 +55,10 @@ class Invocation:
         self._processes = processes
         self._output = output
         self._tell = tell
-        self._notify = NotifySocket() if rules.type is ServiceType.NOTIFY else None
-        names = frozenset[str](gates(launch.probes)) | ({NOTIFICATION} if self._notify else frozenset())
+        notifies = rules.type is ServiceType.NOTIFY
+        # A watchdog has to be fed by a unit of any type (systemd.service(5), WatchdogSec).
+        self._notify = NotifySocket() if notifies or rules.watchdog_sec is not None else None
+        names = frozenset[str](gates(launch.probes)) | ({NOTIFICATION} if notifies else frozenset())
         self._gates = Gates(names, tell)
         self._active = trio.Event()
         self._watching = trio.CancelScope()

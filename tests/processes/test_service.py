@@ -346,3 +346,12 @@ async def test_a_restart_is_begun_without_polling() -> None:
             took.append(time.perf_counter() - began)
         print(f"death -> running again, median {sorted(took)[10] * 1000:.1f} ms, most {max(took) * 1000:.1f} ms")
         assert sorted(took)[10] < 0.5
+
+
+async def test_a_watchdog_that_nobody_feeds_bites_a_unit_of_any_type() -> None:
+    table = replace(FOREVER, watchdog_sec=0.2, restart=NO_RESTART, stop=StopSettings(abort_timeout_sec=5.0))
+    async with running(table) as service:
+        await service.start(asked_by="test")
+        state = await service.wait_until(lambda state: state.at_rest)
+        assert state.last_ending is not None
+        assert (state.last_ending.result, state.last_ending.signal) == (Result.WATCHDOG, "SIGABRT")

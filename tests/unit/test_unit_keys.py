@@ -64,10 +64,10 @@ def test_only_known_keys_are_refused() -> None:
 
 
 def test_a_refusal_says_what_would_be_taken() -> None:
-    assert refusal("Service.Type", "exec") is None
+    assert refusal("Unit.OnDependencyRestart", "ignore") is None
     assert refusal("Service.Nice", 5) is None
-    assert refusal("Service.Type", "notify") == (
-        '"notify" is known, but not carried out by this version; "exec", "oneshot", "external" would be'
+    assert refusal("Unit.OnDependencyRestart", "restart") == (
+        '"restart" is known, but not carried out by this version; "ignore" would be'
     )
     assert refusal("Canary", {}) == "known, but not carried out by this version"
 

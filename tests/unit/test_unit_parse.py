@@ -312,8 +312,8 @@ EXTERNAL = '[Service]\nType = "external"\n'
         ("Service = 1", ["u.toml:1: Service: found 1, expected a table"]),
         (START + "execstop = 1", ["u.toml:3: Service.execstop: unknown key 'execstop'; did you mean 'ExecStop'?"]),
         (START + "Nice = 99", ["u.toml:3: Service.Nice: found 99, expected a whole number from -20 to 19"]),
-        (START + "WatchdogSec = 1", [
-            "u.toml:3: Service.WatchdogSec: 1 is known, but not carried out by this version"
+        (START + 'LoadCredential = ["token:/run/token"]', [
+            "u.toml:3: Service.LoadCredential: [\"token:/run/token\"] is known, but not carried out by this version"
         ]),
         (START + "[Canary]\nEnabled = true", ["u.toml:3: Canary: known, but not carried out by this version"]),
         (START + "[Engine]\nEndpoints = 2", [
