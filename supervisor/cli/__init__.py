@@ -7,11 +7,14 @@ supervisor never imports the controller.
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
 
 import click
 
 from supervisor.version import VERSION
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 _COMMANDS = ("run", "verify", "status", "logs", "start", "stop", "restart", "reset-failed", "relaunch")
 ENTRY_POINTS = "podvisor.commands"
@@ -19,17 +22,25 @@ ENTRY_POINTS = "podvisor.commands"
 
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_COMMANDS, *sorted(point.name for point in entry_points(group=ENTRY_POINTS))]
+        return [*_COMMANDS, *sorted(point.name for point in _entry_points())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS:
             return _command(importlib.import_module(f"supervisor.cli.{cmd_name.replace('-', '_')}").command)
-        for point in entry_points(group=ENTRY_POINTS, name=cmd_name):
+        for point in _entry_points():
+            if point.name != cmd_name:
+                continue
             try:
                 return _command(point.load())
             except ImportError as error:
                 return _broken(cmd_name, error)
         return None
+
+
+def _entry_points() -> EntryPoints:
+    from importlib.metadata import entry_points  # `run` is never looked up here and must not pay for it
+
+    return entry_points(group=ENTRY_POINTS)
 
 
 def _broken(name: str, error: ImportError) -> click.Command:

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
-import psutil
 
 from supervisor.unit.model import ResourceLimit
 
@@ -145,17 +144,26 @@ def apply_settings(pid: int, spawn: Spawn) -> None:
             file.write(str(spawn.oom_score_adj))
     if spawn.io_scheduling_class is not None:
         with _setting(f"IOSchedulingClass = {spawn.io_scheduling_class!r}"):
-            psutil.Process(pid).ionice(_IO_CLASSES[spawn.io_scheduling_class])
+            _set_io_class(pid, _IO_CLASSES[spawn.io_scheduling_class])
+
+
+def _set_io_class(pid: int, io_class: int) -> None:
+    import psutil  # the only one who needs it on the way to a first exec, and few units set this
+
+    try:
+        psutil.Process(pid).ionice(io_class)
+    except psutil.NoSuchProcess:
+        pass  # it has already ended and been seen to: there is nothing left to set
+    except psutil.AccessDenied as error:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM)) from error
 
 
 @contextmanager
 def _setting(assignment: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, KeyError, psutil.AccessDenied) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise SpawnError(f"cannot set {assignment}: {_words(error)}") from error
-    except psutil.NoSuchProcess:
-        pass  # it has already ended and been seen to: there is nothing left to set
 
 
 def _apply_limit(pid: int, limit: ResourceLimit) -> None:

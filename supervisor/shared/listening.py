@@ -11,8 +11,6 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
 BACKLOG = 1024
 """A fleet that registers at once after our start must not meet a full queue."""
 UNREAD_SEC = 5.0
@@ -90,6 +88,8 @@ def _peer(probe: socket.socket) -> str:
 
 def _holder(port: int) -> str:
     """Who listens there, as far as this user may see it."""
+    import psutil  # needed once in a bad start; importing it would slow every good one
+
     with suppress(psutil.Error, OSError):
         for connection in psutil.net_connections(kind="tcp"):
             if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
