@@ -209,9 +209,17 @@ def observe(instance: Instance, key: MemberKey, observation: Observation) -> Ins
     """A member was heard, by heartbeat or by a direct answer."""
     highest = max(instance.highest_epoch, observation.epoch)
     heard = _with_member(instance, key, lambda member: observed(member, observation))
+    if heard != instance and all(member.unreachable_since is not None for member in instance.members):
+        heard = _to_be_asked_again(heard)
     if _relaunched_alone(heard, key):
         heard = replace(heard, epoch=observation.epoch)
     return replace(heard, highest_epoch=highest)
+
+
+def _to_be_asked_again(instance: Instance) -> Instance:
+    """Nobody could be reached: it was our own path that was cut, and what was asked meanwhile proves nothing."""
+    members = tuple(replace(member, unreachable_since=None) for member in instance.members)
+    return replace(instance, members=members)
 
 
 def _relaunched_alone(instance: Instance, key: MemberKey) -> bool:

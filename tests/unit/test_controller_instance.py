@@ -196,6 +196,15 @@ def silent(instance: Instance) -> Instance:
     return instance
 
 
+def silent_again(instance: Instance, at: float) -> Instance:
+    """Who was to be asked again did not answer this time either."""
+    verdict = judged(instance, at)
+    assert isinstance(verdict, AskDirectly)
+    for key in verdict.members:
+        instance = unreachable(instance, key, at)
+    return instance
+
+
 def test_it_is_deleted_only_when_all_were_silent_for_300_s() -> None:
     inactive = silent(deactivate(ACTIVE, "silent", 11.0))
     assert event(inactive, 300.0) is InstanceEvent.INIT
@@ -203,7 +212,7 @@ def test_it_is_deleted_only_when_all_were_silent_for_300_s() -> None:
     assert event(inactive, 301.0, run_open=True) is InstanceEvent.HEARTBEAT_TIMEOUT
     one = inactive.members[0]
     alive = observe(inactive, one.key, seen(inactive, one.key, 295.0))
-    assert event(alive, 301.0) is InstanceEvent.INIT
+    assert event(silent_again(alive, 296.0), 301.0) is InstanceEvent.INIT
 
 
 def test_leaving_is_draining_and_the_last_one_gone_is_deleted_at_once() -> None:
@@ -295,9 +304,22 @@ def test_F03_a_new_boot_among_survivors_is_a_lost_member_and_all_new_boots_an_as
 
 
 def test_a_member_that_did_not_answer_is_lost() -> None:
-    cause = run_needed(unreachable(ACTIVE, ACTIVE.members[1].key, 5.0), SETTINGS)
+    first, second = ACTIVE.members
+    alone = unreachable(ACTIVE, second.key, 5.0)
+    assert run_needed(alone, SETTINGS) is None, "who was heard before may be as far away by now"
+    cause = run_needed(observe(alone, first.key, seen(ACTIVE, first.key, 6.0)), SETTINGS)
     assert cause is not None
     assert cause.text == "10.0.0.2:1026 cannot be reached"
+
+
+def test_when_nobody_could_be_reached_the_first_that_is_heard_proves_nothing_against_the_others() -> None:
+    """It was the controller that was cut off; a fleet's containers must not restart over that."""
+    first, second = ACTIVE.members
+    healed = observe(silent(ACTIVE), first.key, seen(ACTIVE, first.key, 60.0))
+    assert run_needed(healed, SETTINGS) is None
+    assert judged(healed, 60.0) == AskDirectly((second.key,))
+    gone = observe(unreachable(healed, second.key, 62.0), first.key, seen(ACTIVE, first.key, 63.0))
+    assert run_needed(gone, SETTINGS) is not None
 
 
 def test_nothing_is_run_while_those_who_take_part_cannot_be_reached() -> None:

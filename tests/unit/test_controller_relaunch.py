@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from controller.model.budget import Budget, BudgetKey
-from controller.model.instance import begin_epoch, unreachable
+from controller.model.instance import begin_epoch, observe, unreachable
 from controller.model.relaunch import plan
 from controller.model.relaunch.exchange import (
     Accepted,
@@ -591,7 +591,9 @@ def test_F03_a_run_on_a_broken_gang_stops_the_survivors() -> None:
 
 def test_an_unreachable_member_is_asked_before_anybody_is_stopped() -> None:
     instance = serving()
-    instance = unreachable(instance, instance.members[1].key, 50.0)
+    first, second = instance.members
+    instance = unreachable(instance, second.key, 50.0)
+    instance = observe(instance, first.key, seen(instance, first.key, 51.0))
     drive = Drive.open(instance, heard=False)
     assert drive.run.step is RunStep.PHASE2, "the registry has asked it already"
     assert ("#0", "stop") in drive.sent()

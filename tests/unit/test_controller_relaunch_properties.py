@@ -159,7 +159,7 @@ class RunMachine(RuleBasedStateMachine):
     ) -> None:
         instance = assembled(nnodes) if cold else serving(nnodes)
         if lost and not cold:
-            instance = unreachable(instance, instance.members[0].key, 1.0)
+            instance = unreachable(instance, instance.members[0].key, -1.0)  # the others were heard since
         status = EndpointStatus.INITIAL if cold else EndpointStatus.NORMAL
         self.supervisors = [Supervisor(rank, instance.epoch, status) for rank in range(nnodes)]
         budget = replace(fresh_budget(instance), runs=runs, phase2s=phase2s)
