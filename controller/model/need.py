@@ -8,6 +8,9 @@ from __future__ import annotations
 from controller.model.instance import Instance, InstanceStatus, abnormal_endpoints
 from controller.model.relaunch.run import Cause, RunReason
 from controller.model.settings import RelaunchSettings
+from supervisor.wire import Step
+
+STARTED = frozenset({Step.STARTING, Step.LOADING, Step.DONE})
 
 
 def run_needed(instance: Instance, settings: RelaunchSettings) -> Cause | None:
@@ -17,6 +20,7 @@ def run_needed(instance: Instance, settings: RelaunchSettings) -> Cause | None:
     * some take part, others are new boots or cannot be reached -> `fault`: a member is lost;
     * those who take part cannot be reached -> None: nobody is left to be told, and a run would only count;
     * an endpoint is ABNORMAL in this epoch -> `fault`: so is judged again at the end of a run;
+    * a rank of a gang runs its engine in a later epoch -> `fault`: alone it cannot join the others (F14);
     * DELETED, held, draining, incomplete, given up by an operator -> None.
     """
     if instance.status is InstanceStatus.DELETED or instance.held:
@@ -73,5 +77,19 @@ def lost_members(instance: Instance) -> str | None:
 def _abnormal(instance: Instance, settings: RelaunchSettings) -> Cause | None:
     if not settings.enable_engine_relaunch or instance.abandoned_epoch == instance.epoch:
         return None
-    abnormal = abnormal_endpoints(instance)
-    return Cause(RunReason.FAULT, abnormal, endpoint_abnormal=True) if abnormal else None
+    if abnormal := abnormal_endpoints(instance):
+        return Cause(RunReason.FAULT, abnormal, endpoint_abnormal=True)
+    ahead = _ahead(instance)
+    return Cause(RunReason.FAULT, ahead) if ahead else None
+
+
+def _ahead(instance: Instance) -> str | None:
+    """In words, whose engine was started in a later epoch, by somebody else than us."""
+    if instance.spec.nnodes == 1:
+        return None
+    found = [
+        f"the engine of {member.address} runs in epoch {seen.epoch}, the gang in {instance.epoch}"
+        for member in instance.members
+        if (seen := member.observation) and seen.epoch > instance.epoch and seen.step in STARTED
+    ]
+    return ", ".join(found) or None

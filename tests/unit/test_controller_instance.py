@@ -348,6 +348,15 @@ def test_a_still_dead_endpoint_opens_a_run_again_unless_an_operator_gave_it_up()
     assert run_needed(heard(ACTIVE, 5.0, NORMAL, ABNORMAL, epoch=3), SETTINGS) is None
 
 
+@pytest.mark.parametrize("step", Step)
+def test_F14_a_rank_that_somebody_else_started_in_a_later_epoch_needs_the_others_there(step: Step) -> None:
+    first, _ = ACTIVE.members
+    ahead = observe(ACTIVE, first.key, replace(seen(ACTIVE, first.key, 6.0), epoch=9, step=step))
+    needed = run_needed(ahead, SETTINGS) is not None
+    assert needed is (step in (Step.STARTING, Step.LOADING, Step.DONE))
+    assert run_needed(replace(ahead, abandoned_epoch=ahead.epoch), SETTINGS) is None
+
+
 def test_what_is_held_needs_nothing_until_it_is_released() -> None:
     held = hold(prepared(assembled()), "its budget is spent")
     assert run_needed(held, SETTINGS) is None

@@ -146,12 +146,13 @@ async def test_F14_a_relaunch_here_that_is_in_progress_is_overtaken(
         await gang.until_active()
         pod = gang.pods[1]
         pod.change(stop_sec=2.0, load_sec=40.0)
+        gang.alone.add(2)
         async with gang.client(pod) as client:
             message = {"action": "restart", "term": pod.state.term, "reason": "by hand"}
             assert (await client.post("/node-manager/engine-restart", json=message)).status_code == 200
         if other_dies:
             gang.pods[0].kill_engine()
-        await gang.until_active(epoch=2, within=300)
+        await gang.until_active(epoch=3, within=300)
         assert boots(gang) == [1, 1]
 
 
