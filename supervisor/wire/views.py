@@ -1,0 +1,145 @@
+"""JSON that people's tools rely on (design 3): more fields may be added, none of these change."""
+
+from __future__ import annotations
+
+import msgspec
+
+from supervisor.wire.vocabulary import EndpointStatus, Step
+
+
+class ExitView(msgspec.Struct, frozen=True, kw_only=True):
+    pid: int
+    code: int | None
+    signal: str | None
+    asked: bool
+    cause: str
+    uptime_sec: float
+    at: str
+    asked_by: str | None = None
+    epoch: int | None = None
+    oom_killed: bool = False
+    core_dumped: bool = False
+    log_tail: tuple[str, ...] = ()
+
+
+class UnitView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    type: str
+    state: str
+    sub_state: str
+    pid: int | None
+    since: str
+    restarts: int
+    description: str = ""
+    reason: str = ""
+    """Why the unit is where it is, in words."""
+    epoch: int | None = None
+    next_restart_in_sec: float | None = None
+    last_exit: ExitView | None = None
+    uptime_sec: float | None = None
+
+
+class ExitsView(msgspec.Struct, frozen=True, kw_only=True):
+    """`GET /v1/units/NAME/exits`: the last ones, newest first."""
+
+    exits: tuple[ExitView, ...]
+
+
+class SupervisorView(msgspec.Struct, frozen=True, kw_only=True):
+    pid: int
+    version: str
+    boot_id: str
+    uptime_sec: float
+    freeze_remaining_sec: float = 0.0
+    relaunch_count: int = 0
+    instance_id: int | None = None
+    epoch: int | None = None
+    step: Step = Step.IDLE
+    arbiter_count: int = 0
+    controller: str | None = None
+    """The controller's URL and whether it answers, for people."""
+
+
+class UnitsView(msgspec.Struct, frozen=True, kw_only=True):
+    units: tuple[UnitView, ...]
+    supervisor: SupervisorView
+
+
+class MemberView(msgspec.Struct, frozen=True, kw_only=True):
+    pod_ip: str
+    port: int
+    node_rank: int
+    boot_id: str | None
+    heartbeat_age_sec: float
+    freeze_remaining_sec: float
+    step: Step = Step.IDLE
+    epoch: int = 0
+
+
+class InstanceEndpointView(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    ip: str
+    port: int
+    status: EndpointStatus
+    pid: int | None = None
+    headless: bool = False
+    role: str | None = None
+    model_name: str | None = None
+    bootstrap_port: str | None = None
+    ready: bool = False
+
+
+class RecoveryView(msgspec.Struct, frozen=True, kw_only=True):
+    strategy: str
+    run_id: str
+    step: str
+    since: str
+
+
+class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    job_name: str
+    model_name: str
+    role: str
+    status: str
+    epoch: int
+    supervisors: tuple[MemberView, ...]
+    endpoints: tuple[InstanceEndpointView, ...]
+    recovery: RecoveryView | None = None
+    namespace: str = "default"
+    reason: str = ""
+    """Why it is in this status, in words (missing members, held, …)."""
+
+
+class InstancesView(msgspec.Struct, frozen=True, kw_only=True):
+    instances: tuple[InstanceView, ...]
+
+
+class RunStepView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    started_at: str
+    ended_at: str | None = None
+    error: str | None = None
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    instance_id: int
+    epoch: int
+    reason: str
+    outcome: str | None
+    """None while it runs; done|phase2|aborted|obsolete|recovered_itself|held."""
+    phase: int
+    steps: tuple[RunStepView, ...]
+    supervisors: tuple[str, ...]
+    message: str = ""
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """The body, if any, of what an operator asks for."""
+
+    reason: str = ""
+
+
+class RelaunchesView(msgspec.Struct, frozen=True, kw_only=True):
+    relaunches: tuple[RunView, ...]
