@@ -79,6 +79,19 @@ def configure(options: Options, environment: Mapping[str, str]) -> Configuration
     )
 
 
+def settled_variables(configuration: Configuration) -> dict[str, str]:
+    """The placement variables that hold for this pod whatever the controller says later."""
+    section = configuration.settings.supervisor
+    known: dict[str, object] = {
+        "JOB_NAME": section.job_name,
+        "ROLE": section.role,
+        "NNODES": section.nnodes,
+        "POD_IP": configuration.pod_ip,
+        "NODE_RANK": section.node_index if section.nnodes > 1 else 0,
+    }
+    return {name: str(value) for name, value in known.items() if value is not None}
+
+
 def identity_of(configuration: Configuration, unit: Unit, nm_port: int) -> wire.SupervisorIdentity:
     """Who this supervisor is, for the controller."""
     settings = configuration.settings

@@ -12,7 +12,7 @@ import trio
 
 from supervisor import wire
 from supervisor.api.readiness import Readiness
-from supervisor.configuration import Configuration, identity_of
+from supervisor.configuration import Configuration, identity_of, settled_variables
 from supervisor.ending import EXIT_OK, Ending
 from supervisor.engine.model import progress
 from supervisor.engine.model.arbiter import ArbiterSettings
@@ -53,14 +53,16 @@ class Pod:
         self._ending = ending
         self._booted_at = trio.current_time()
         engine = configuration.engine_unit
+        self.supervision: EngineSupervision | None = None
         self.units = Units(
             Graph.of(configuration.units),
-            lambda: configuration.environment,
+            lambda: {**configuration.environment, **self._placement()},
             started_elsewhere=[engine.name] if engine is not None and self._waits_for_controller(engine) else [],
         )
         for unit in configuration.units:
             self.units.add(self._service(unit))
-        self.supervision = self._supervise(engine, nm_port) if engine is not None else None
+        if engine is not None:
+            self.supervision = self._supervise(engine, nm_port)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start the units and go on until cancelled; then every unit's tree is stopped before this returns."""
@@ -107,6 +109,11 @@ class Pod:
 
     # --- units ---------------------------------------------------------------------------------------------------
 
+    def _placement(self) -> dict[str, str]:
+        """The placement variables as far as they are known now, for every unit (design 2)."""
+        known = settled_variables(self._configuration)
+        return known if self.supervision is None else known | self.supervision.engine.placement_variables()
+
     def _service(self, unit: Unit) -> Service:
         environment = self._configuration.environment
         output, observers = self._host.output_of(unit), self._observers(unit)
@@ -116,7 +123,7 @@ class Pod:
                 rules_of(unit),
                 self._host.processes,
                 output,
-                lambda: unit_launch(unit, environment, {}),
+                lambda: unit_launch(unit, environment, self._placement()),
                 around=self.units.surroundings_of(unit.name),
                 observers=observers,
             )

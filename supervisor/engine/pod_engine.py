@@ -233,6 +233,11 @@ class PodEngine:
         follower = placement is not None and placement.endpoints[0].headless
         return 0.0 if follower else self.unit.service.stop.relaunch_timeout_sec
 
+    def placement_variables(self) -> dict[str, str]:
+        """Of the engine that runs or is being prepared; none before the first placement."""
+        placement = self._operation().placement
+        return {} if placement is None else self._variables(placement)
+
     def _variables(self, placement: StartCmdMsg) -> dict[str, str]:
         return placements.variables(placement, self.engine, pod_ip=self._with.pod_ip)
 

@@ -152,6 +152,8 @@ class _Ladder:
         )
 
     async def _ask_main(self, signum: int) -> None:
+        if self._child.exited.is_set():
+            return  # after a crash there is nobody to ask first, and each look costs milliseconds of a restart
         with trio.move_on_after(BLIND_SEC):
             await self._members.look()  # remembers who is below it while the parents live
         self._ask_each(self._main(), signum)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.configuration import config_digest
+from supervisor.configuration import Configuration, Options, config_digest, configure, settled_variables
+from supervisor.unit.errors import ConfigurationError
 from supervisor.unit.parse import load_units
 
 ENGINE = """
@@ -54,3 +55,42 @@ def test_what_differs_by_pod_or_rank_is_compared_as_written(tmp_path: Path, vari
 def test_a_variable_of_the_deployment_is_compared_by_its_value(tmp_path: Path) -> None:
     one, other = (digest(tmp_path, {"MODEL_SIZE": value}, words="${MODEL_SIZE}") for value in ("a", "b"))
     assert one != other
+
+
+def configured(directory: Path, **environment: str) -> Configuration:
+    digest(directory, {})  # writes the engine's file
+    options = Options(config=None, units=(directory,), socket=directory / "s.sock")
+    return configure(options, {"PODVISOR_SUPERVISOR__STATE_DIR": str(directory), **environment})
+
+
+def test_what_settings_say_of_the_placement_is_known_from_the_start(tmp_path: Path) -> None:
+    """A condition or a store's unit file may need it long before the controller has assembled anything."""
+    alone = settled_variables(configured(tmp_path))
+    assert (alone["NODE_RANK"], alone["NNODES"], alone["POD_IP"]) == ("0", "1", "127.0.0.1")
+    second = configured(
+        tmp_path,
+        POD_IP="10.0.0.2",
+        PODVISOR_SUPERVISOR__JOB_NAME="llama",
+        PODVISOR_SUPERVISOR__NNODES="2",
+        PODVISOR_SUPERVISOR__NODE_INDEX="1",
+    )
+    assert settled_variables(second) == {
+        "JOB_NAME": "llama",
+        "ROLE": "union",
+        "NNODES": "2",
+        "POD_IP": "10.0.0.2",
+        "NODE_RANK": "1",
+    }
+
+
+def test_a_rank_that_only_the_controller_can_give_is_not_guessed(tmp_path: Path) -> None:
+    unnumbered = configured(tmp_path, PODVISOR_SUPERVISOR__NNODES="2")
+    assert "NODE_RANK" not in settled_variables(unnumbered)
+
+
+def test_problems_of_settings_and_units_are_shown_together(tmp_path: Path) -> None:
+    (tmp_path / "podvisor.toml").write_text("[supervisor]\nprot = 1\n")
+    (tmp_path / "wrong.toml").write_text("[Service]\nExecStrat = ['x']\n")
+    with pytest.raises(ConfigurationError) as error:
+        configure(Options(tmp_path / "podvisor.toml", (tmp_path,), None), {})
+    assert {problem.path.name for problem in error.value.problems} >= {"podvisor.toml", "wrong.toml"}
