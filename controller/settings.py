@@ -113,13 +113,11 @@ class FaultToleranceSection:
 class AuthSection:
     token_file: str = setting(text, "", "file with the bearer token that callers show, and we to supervisors")
     allow_anonymous: bool = setting(boolean, False, "serve everybody, also beyond loopback")
-    roles: str = setting(text, "", "of tokens; not carried out by the controller yet")
+    roles: str = setting(text, "", "of tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class TlsSection:
-    """Not carried out by the controller yet, so that no key of it may be set."""
-
     cert: str = setting(text, "", "server certificate")
     key: str = setting(text, "", "its key")
     client_ca: str = setting(text, "", "CA of the clients")
@@ -158,21 +156,29 @@ class Settings:
         )
 
 
+SECTIONS: Mapping[str, type] = {
+    "controller": ControllerSection,
+    "instance": InstanceSection,
+    "fault_tolerance_config": FaultToleranceSection,
+    "auth": AuthSection,
+    "tls": TlsSection,
+}
+
+NOT_CARRIED_OUT: Mapping[str, str] = {
+    "controller.store": 'only "memory" is carried out yet',
+    "fault_tolerance_config.on_member_lost": 'only "restart-all" is carried out yet',
+    "fault_tolerance_config.max_phase2_fraction": "this brake is not carried out yet",
+    **dict.fromkeys(("tls.cert", "tls.key", "tls.client_ca"), "the controller cannot serve TLS yet: leave it out"),
+    "auth.roles": "the controller cannot tell roles apart yet: leave it out",
+}
+"""Keys of which only the default may stand: ignoring them would give a false feeling of safety. Whoever carries one
+out deletes it here."""
+
+
 def load(path: Path | None, environment: Mapping[str, str]) -> Settings:
     """Raises ConfigurationError with all problems of the file and the environment."""
-    values = read_sections(
-        path,
-        environment,
-        {
-            "controller": keys_of(ControllerSection),
-            "instance": keys_of(InstanceSection),
-            "fault_tolerance_config": keys_of(FaultToleranceSection),
-            "auth": keys_of(AuthSection),
-            "tls": keys_of(TlsSection),
-        },
-        foreign=FOREIGN,
-        relations=_relations,
-    )
+    sections = {name: keys_of(section) for name, section in SECTIONS.items()}
+    values = read_sections(path, environment, sections, foreign=FOREIGN, relations=_relations)
     return Settings(
         controller=build(ControllerSection, values["controller"]),
         instance=build(InstanceSection, values["instance"]),
@@ -190,19 +196,10 @@ def _relations(values: Sections) -> Iterator[Mistake]:
 
 
 def _not_carried_out(values: Sections) -> Iterator[Mistake]:
-    """Known keys that would give a false feeling of safety if they were ignored."""
-    if values["controller"]["store"] != "memory":
-        yield Mistake("controller", "store", 'only "memory" is carried out yet')
-    fault, default = values["fault_tolerance_config"], FaultToleranceSection()
-    if fault["on_member_lost"] != default.on_member_lost:
-        yield Mistake("fault_tolerance_config", "on_member_lost", 'only "restart-all" is carried out yet')
-    if fault["max_phase2_fraction"] != default.max_phase2_fraction:
-        yield Mistake("fault_tolerance_config", "max_phase2_fraction", "this brake is not carried out yet")
-    for key, value in values["tls"].items():
-        if value:
-            yield Mistake("tls", key, "the controller cannot serve TLS yet: leave it out")
-    if values["auth"]["roles"]:
-        yield Mistake("auth", "roles", "the controller cannot tell roles apart yet: leave it out")
+    for name, message in NOT_CARRIED_OUT.items():
+        section, _, key = name.partition(".")
+        if values[section][key] != keys_of(SECTIONS[section])[key].default:
+            yield Mistake(section, key, message)
 
 
 def _safe_to_serve(controller: ControllerSection, auth: AuthSection) -> Iterator[Mistake]:
