@@ -38,6 +38,7 @@ After = ["{store}"]
 Launcher = "llama-server"
 Model = "{model}"
 BasePort = {port}
+{rpc}
 [Engine.Args]
 ctx-size = 256
 threads = 1
@@ -82,15 +83,17 @@ class Cast:
     monitor: str
     model: Path | None
     """None: the fallback engine plays."""
+    as_pair: bool
     search_path: str
     credits: tuple[tuple[str, str], ...]
     """(part, who plays it), for people."""
 
-    def units(self, pod: Pod) -> dict[str, str]:
-        """Unit files by file name."""
+    def units(self, pod: Pod, rpc_port: int) -> dict[str, str]:
+        """Unit files by file name. All pods of a pair must be told the same `rpc_port`."""
         common = {"store": self.store, "port": pod.port(ENGINE_PORT), "period": READY_PERIOD_SEC}
         if self.model is not None:
-            engine = LLAMA.format(model=self.model, **common)
+            rpc = f"MgmtPort = {rpc_port}" if self.as_pair else ""
+            engine = LLAMA.format(model=self.model, rpc=rpc, **common)
         else:
             engine = FALLBACK.format(python=sys.executable, program=fallback_engine.__file__, **common)
         return {
@@ -122,7 +125,7 @@ async def choose_cast(engines: Engines, *, as_pair: bool) -> Cast:
     )
     monitor, monitor_played_by = _first_here(engines, ((NODE_EXPORTER, "node-exporter"),), "monitor")
     credits_ = (("engine", engine), ("KV store", store_played_by), ("monitor", monitor_played_by))
-    return Cast(store, monitor, model, engines.search_path, credits_)
+    return Cast(store, monitor, model, as_pair, engines.search_path, credits_)
 
 
 async def _engine(engines: Engines, *, as_pair: bool) -> tuple[Path | None, str]:

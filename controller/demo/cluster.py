@@ -89,11 +89,15 @@ def write_units(directory: Path, units: Mapping[str, str]) -> Path:
     return directory
 
 
+def controller_url(network: Network) -> str:
+    return f"http://{network.hub.address}:{network.hub.port(CONTROLLER_PORT)}"
+
+
 def controller_spec(network: Network, *, settings: Tables | None = None) -> ContainerSpec:
     """`podvisor controller` for a container in the hub, reachable without a token, polling quickly."""
     hub = network.hub
     defaults: Tables = {
-        "controller": {"host": hub.address, "port": CONTROLLER_PORT, "probe_port": PROBE_PORT},
+        "controller": {"host": hub.address, "port": hub.port(CONTROLLER_PORT), "probe_port": hub.port(PROBE_PORT)},
         "fault_tolerance_config": {"engine_relaunch_poll_interval_sec": 0.2},
         "auth": {"allow_anonymous": True},
     }
@@ -122,7 +126,7 @@ def supervisor_spec(
             "pod_ip": pod.address,
             "port": pod.port(SUPERVISOR_PORT),
             "probe_port": pod.port(PROBE_PORT),
-            "controller_url": f"http://{network.hub.address}:{CONTROLLER_PORT}",
+            "controller_url": controller_url(network),
             "job_name": job_name,
             "model_name": "tiny",
             "nnodes": len(network.pods),
@@ -151,7 +155,7 @@ class Cluster:
 
     async def from_controller(self, path: str) -> Any:
         """GET from the controller; the JSON, or None while it cannot be reached."""
-        return await self._get(f"http://{self.network.hub.address}:{CONTROLLER_PORT}{path}")
+        return await self._get(controller_url(self.network) + path)
 
     async def from_supervisor(self, rank: int, path: str) -> Any:
         """GET from a node-manager API; the JSON, or None while it cannot be reached."""

@@ -32,6 +32,9 @@ from controller.demo.pod import (
 MARK = "POD_SANDBOX_CONTAINER"
 """Begins with POD_, because of its own environment podvisor hands no more than such variables on to every unit."""
 PORTS_BETWEEN_PODS = 200
+PORTS_BETWEEN_NETWORKS = 1000
+NETWORKS = 12
+"""So many run side by side without a common port, of at most four pods each."""
 LOCK_PORT = 10254
 
 
@@ -97,17 +100,17 @@ class ProcessContainer:
 class ProcessPod:
     """A loopback address, a range of ports, a volume. `Pod` says what it does."""
 
-    def __init__(self, name: str, address: str, number: int, directory: Path) -> None:
+    def __init__(self, name: str, address: str, port_offset: int, directory: Path) -> None:
         self.name = name
         self.address = address
         self.volume = directory / "volume"
         self.logs = directory / "logs"
-        self._number = number
+        self._port_offset = port_offset
         self.volume.mkdir(parents=True)
         self.logs.mkdir()
 
     def port(self, number: int) -> int:
-        return number + self._number * PORTS_BETWEEN_PODS
+        return number + self._port_offset
 
     @asynccontextmanager
     async def container(
@@ -136,17 +139,21 @@ class ProcessNetwork:
     isolation = "pods are plain processes of this machine on loopback addresses: one file system, no links to cut"
     can_cut = False
 
-    def __init__(self, prefix: str, directory: Path) -> None:
-        self._prefix = prefix
+    def __init__(self, number: int, directory: Path) -> None:
+        self._number = number
         self._directory = directory
-        self.hub = ProcessPod("hub", f"{prefix}.1", 0, directory / "hub")
+        self.hub = self._pod("hub", 1, 0)
         self.pods: list[ProcessPod] = []
 
     async def add_pod(self, name: str) -> ProcessPod:
         number = len(self.pods)
-        pod = ProcessPod(name, f"{self._prefix}.{11 + number}", number + 1, self._directory / name)
+        pod = self._pod(name, 11 + number, number + 1)
         self.pods.append(pod)
         return pod
+
+    def _pod(self, name: str, host: int, slot: int) -> ProcessPod:
+        offset = self._number % NETWORKS * PORTS_BETWEEN_NETWORKS + slot * PORTS_BETWEEN_PODS
+        return ProcessPod(name, f"{_prefix(self._number)}.{host}", offset, self._directory / name)
 
     async def cut(self, pod: Pod) -> None:
         raise CannotIsolate(f"cannot cut the link of {pod.name}: {self.isolation}")
@@ -163,32 +170,36 @@ class ProcessNetwork:
 
 @asynccontextmanager
 async def open_process_network(pods: int, directory: Path) -> AsyncIterator[ProcessNetwork]:
-    """Like `open_namespace_network`, on an address range that no other run holds."""
-    with _free_prefix() as prefix:
-        network = ProcessNetwork(prefix, directory)
-        for number in range(pods):
-            await network.add_pod(f"pod{number}")
+    """Like `open_namespace_network`, on addresses and ports that no other run holds."""
+    with _free_number() as number:
+        network = ProcessNetwork(number, directory)
+        for rank in range(pods):
+            await network.add_pod(f"pod{rank}")
         yield network
 
 
 @contextmanager
-def _free_prefix() -> Iterator[str]:
+def _free_number() -> Iterator[int]:
     """Claims 127.77.N.*.
 
     Who holds the range's lock port owns it, and the kernel takes the port back when that run ends.
     """
     with socket.socket() as lock:
-        yield next(prefix for number in range(1, 255) if _claim(lock, prefix := f"127.77.{number}"))
+        yield next(number for number in range(1, 255) if _claim(lock, number))
 
 
-def _claim(lock: socket.socket, prefix: str) -> bool:
+def _claim(lock: socket.socket, number: int) -> bool:
     try:
-        lock.bind((f"{prefix}.254", LOCK_PORT))
+        lock.bind((f"{_prefix(number)}.254", LOCK_PORT))
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return False
         raise
     return True
+
+
+def _prefix(number: int) -> str:
+    return f"127.77.{number}"
 
 
 def _descendants_of(pid: int) -> set[psutil.Process]:

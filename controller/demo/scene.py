@@ -233,9 +233,8 @@ class Scene:
         return await evidence.port_holders(container, self._port(rank)) if container is not None else ()
 
     def _port(self, rank: int) -> int:
-        if rank >= self._act.serving:
-            return RPC_PORT
-        return self._running.network.pods[rank].port(ENGINE_PORT)
+        network = self._running.network
+        return network.pods[rank].port(ENGINE_PORT) if rank < self._act.serving else _rpc_port(network)
 
 
 @asynccontextmanager
@@ -255,7 +254,7 @@ async def open_scene(
         supervisor_spec(
             network,
             rank,
-            [write_units(pod.volume / "units", cast.units(pod))],
+            [write_units(pod.volume / "units", cast.units(pod, _rpc_port(network)))],
             job_name=job_name,
             settings=_settings(network, rank, act),
             environment=cast.environment(pod),
@@ -276,6 +275,11 @@ def _settings(network: Network, rank: int, act: Act) -> Tables:
         },
         "parallel": {"dp_size": act.serving},
     }
+
+
+def _rpc_port(network: Network) -> int:
+    """Of the one worker; its peer looks for it on the port that it is told itself."""
+    return network.hub.port(RPC_PORT)
 
 
 def _socket(volume: Path) -> Path:
