@@ -1,7 +1,6 @@
-"""How the supervisor's life ends: who asked, with which exit code, and how patient the end is.
+"""How the supervisor's life ends: who asked, with which exit code (design 3), and how patient the end is.
 
-Exit codes (design 3): 0 asked to stop, 70 internal error, 78 bad configuration, 255 this container must be
-restarted. The first reason is kept, except that a reason to restart the container outweighs a plain stop.
+The first reason is kept, except that a reason to restart the container outweighs a plain stop.
 """
 
 from __future__ import annotations
@@ -15,11 +14,15 @@ import trio
 log = logging.getLogger(__name__)
 
 EXIT_OK = 0
+"""It was asked to stop, by a signal or by a unit with `StartLimitAction = "exit-success"`."""
 EXIT_CANNOT_LISTEN = 1
+"""A port or the socket is taken, or cannot be bound."""
 EXIT_INTERNAL_ERROR = 70
+"""A bug: the trace is on stderr, all units were stopped. EX_SOFTWARE of sysexits.h."""
 EXIT_CONFIGURATION = 78
+"""Bad configuration: every problem is on stderr, nothing was started. EX_CONFIG of sysexits.h."""
 EXIT_RESTART_CONTAINER = 255
-"""The seed's -1."""
+"""This container must be restarted. The seed's -1."""
 
 
 class Ending:

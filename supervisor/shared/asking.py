@@ -11,8 +11,11 @@ import httpx
 from supervisor import wire
 
 EXIT_REFUSED = 1
+"""The answer was no; the reason is printed."""
 EXIT_NOT_FOUND = 4
+"""There is no such unit, instance or run."""
 EXIT_UNREACHABLE = 69
+"""No supervisor, or no controller, can be reached. EX_UNAVAILABLE of sysexits.h."""
 
 F = TypeVar("F", bound=Callable[..., object])
 
