@@ -68,6 +68,8 @@ def run(options: Options, environment: Mapping[str, str]) -> int:
     except Exception:  # the last frame of PID 1: say what happened and let the container restart
         log.exception("internal error: this is a bug of podvisor; all units were stopped")
         return EXIT_INTERNAL_ERROR
+    finally:
+        listeners.remove_socket_file()
 
 
 async def supervise(configuration: Configuration, listeners: Listeners) -> int:

@@ -5,7 +5,6 @@ What is served on them is not known here; importing this does not import an HTTP
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 from contextlib import suppress
@@ -50,6 +49,9 @@ def listen_unix(path: Path) -> socket.socket:
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotListen(f"cannot make the directory {path.parent}: {error.strerror}") from error
+    try:
         if path.exists():
             _remove_stale(path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -65,16 +67,14 @@ def listen_unix(path: Path) -> socket.socket:
 
 
 def _remove_stale(path: Path) -> None:
+    if not path.is_socket():  # connecting would tell a plain file from a stale socket by nothing
+        raise CannotListen(f"cannot listen on {path}: something that is no socket stands there")
     probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     probe.settimeout(1.0)
     try:
         probe.connect(str(path))
     except ConnectionRefusedError:
         path.unlink()
-    except OSError as error:
-        if error.errno != errno.ENOTSOCK:
-            raise
-        raise CannotListen(f"cannot listen on {path}: a file that is no socket stands there") from error
     else:
         raise CannotListen(f"cannot listen on {path}: another supervisor answers there{_peer(probe)}")
     finally:
