@@ -51,6 +51,9 @@ def load(directories: Sequence[Path]) -> tuple[LoadedUnit, ...]:
         problems += mistakes
         units.append(LoadedUnit(unit, document))
     problems += _together(units, set(documents))
+    if not (documents or problems):
+        message = "no unit is declared here: expected files NAME.toml"
+        problems += [Problem(directory, None, "", message) for directory in directories]
     if problems:
         raise ConfigurationError(sorted(problems, key=lambda problem: (problem.path, problem.line or 0)))
     return tuple(units)
