@@ -46,7 +46,7 @@ class Tail:
 
     def lines(self, count: int) -> list[str]:
         """The last so many, oldest first."""
-        if count <= 0:
+        if count <= 0 or not self._blocks:
             return []
         wanted: list[bytes] = []
         newlines = 0
