@@ -1,6 +1,6 @@
 """How the commands speak to the supervisor: HTTP over its Unix socket, errors as exit codes (design 3).
 
-Exit codes: 1 refused, 3 not running, 4 no such unit, 69 supervisor unreachable.
+Exit codes: 1 refused, 3 not running, 4 no such unit, 69 supervisor unreachable or silent.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 import click
 import httpx
 import msgspec
 
 from supervisor import wire
-from supervisor.shared.asking import EXIT_UNREACHABLE, CommandFailed, json_option, refused
+from supervisor.shared.asking import EXIT_NOT_FOUND, EXIT_UNREACHABLE, CommandFailed, json_option, refused
 
 EXIT_NOT_RUNNING = 3
+"""`status UNIT`: that unit is not active."""
 
-__all__ = ["EXIT_NOT_RUNNING", "CommandFailed", "Supervisor", "json_option", "socket_option"]
+__all__ = ["EXIT_NOT_RUNNING", "CommandFailed", "Supervisor", "json_option", "socket_option", "unit_path"]
 
 ANSWER_SEC = 120.0
 """Stopping a unit may take its whole stop budget."""
@@ -47,6 +49,13 @@ def default_socket() -> Path:
     system = Path("/run/podvisor/podvisor.sock")
     own = Path(os.environ.get("TMPDIR", "/tmp")) / f"podvisor-{os.getuid()}" / "podvisor.sock"
     return own if own.exists() and not system.exists() else system
+
+
+def unit_path(name: str, *below: str) -> str:
+    """The path of a unit in the operations API. Raise CommandFailed for a name that would be another path."""
+    if "/" in name or name in ("", ".", ".."):
+        raise CommandFailed(f"{name!r} is no name of a unit; `podvisor status` shows those there are", EXIT_NOT_FOUND)
+    return "/".join(("/v1/units", quote(name), *below))
 
 
 class Supervisor:
@@ -91,5 +100,25 @@ def _reachable(path: Path) -> Iterator[None]:
     try:
         yield
     except httpx.TransportError as error:
-        message = f"cannot reach the supervisor at {path}: {error}; is `podvisor run` running, and with this --socket?"
-        raise CommandFailed(message, EXIT_UNREACHABLE) from error
+        raise CommandFailed(_words(error, path), EXIT_UNREACHABLE) from error
+
+
+def _words(error: httpx.TransportError, path: Path) -> str:
+    if isinstance(error, httpx.ReadTimeout):
+        return (
+            f"the supervisor at {path} has not answered within {ANSWER_SEC:g} s; what was asked for goes on: "
+            "`podvisor status` shows how far it is"
+        )
+    if not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+        return f"the supervisor at {path} broke off the connection ({error}): it may just have ended"
+    cause = _first_cause(error)
+    if isinstance(cause, PermissionError):
+        return f"cannot reach the supervisor at {path}: permission denied; ask as the user that it runs as"
+    why = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(error)
+    return f"cannot reach the supervisor at {path}: {why}; is `podvisor run` running, and with this --socket?"
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from supervisor.cli.client import Supervisor, socket_option
+from supervisor.cli.client import Supervisor, socket_option, unit_path
 
 
 @click.command("logs")
 @click.argument("unit")
-@click.option("-n", "--lines", default=50, show_default=True, help="How many of the last lines.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), default=50, show_default=True, help="The last lines.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes; Ctrl-C ends it.")
 @socket_option
 def command(unit: str, lines: int, follow: bool, socket_path: Path | None) -> None:
@@ -20,7 +20,7 @@ def command(unit: str, lines: int, follow: bool, socket_path: Path | None) -> No
     \b
     Example: podvisor logs -f engine
     """
-    path = f"/v1/units/{unit}/logs?lines={lines}" + ("&follow=1" if follow else "")
+    path = unit_path(unit, f"logs?lines={lines}") + ("&follow=1" if follow else "")
     with Supervisor(socket_path).lines(path) as stream:
         for line in stream:
             click.echo(line)

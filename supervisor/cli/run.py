@@ -17,23 +17,36 @@ DEFAULT_UNITS = Path("/etc/podvisor/units")
 
 @click.command("run", context_settings={"ignore_unknown_options": False})
 @click.option(
-    "--config", type=click.Path(path_type=Path, dir_okay=False), envvar="PODVISOR_CONFIG", help="podvisor.toml"
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    envvar="PODVISOR_CONFIG",
+    help=f"Settings; {DEFAULT_CONFIG} if that is there.  [env: PODVISOR_CONFIG]",
 )
 @click.option(
     "--units",
     "directories",
     multiple=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Directory of unit files; later ones replace files of the same name.",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help=f"Unit files; may be repeated: later ones replace files of the same name.  [default: {DEFAULT_UNITS}]",
 )
 @click.option(
-    "--socket", "socket_path", type=click.Path(path_type=Path), envvar="PODVISOR_SOCKET", help="Control socket."
+    "--socket",
+    "socket_path",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    envvar="PODVISOR_SOCKET",
+    help="The control socket.  [env: PODVISOR_SOCKET]  [default: supervisor.socket of the settings]",
 )
-@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 def command(
     config: Path | None, directories: tuple[Path, ...], socket_path: Path | None, argv: tuple[str, ...]
 ) -> None:
     """Run the units of this pod, or one COMMAND after `--` as tini would.
+
+    Exits 0 when asked to stop, 1 if a port or the socket is taken, 78 on wrong unit files or settings, 255 when this
+    container must be restarted; with a COMMAND as that does.
 
     \b
     Example: podvisor run --config podvisor.toml --units units
@@ -50,7 +63,10 @@ def command(
     from supervisor.daemon import run
 
     options = Options(config or _if_there(DEFAULT_CONFIG), directories or (DEFAULT_UNITS,), socket_path)
-    _end(run(options, os.environ))
+    exit_code = run(options, os.environ)
+    if exit_code == EXIT_CONFIGURATION and not directories:
+        click.echo(f"podvisor: no --units was given, so the unit files were looked for in {DEFAULT_UNITS}", err=True)
+    _end(exit_code)
 
 
 def _if_there(path: Path) -> Path | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from supervisor import wire
-from supervisor.cli.client import EXIT_NOT_RUNNING, Supervisor, json_option, socket_option
+from supervisor.cli.client import EXIT_NOT_RUNNING, Supervisor, json_option, socket_option, unit_path
 from supervisor.shared.words import duration, table
 
 _COLOURS = {"active": "green", "activating": "yellow", "deactivating": "yellow", "failed": "red"}
@@ -18,7 +19,7 @@ _COLOURS = {"active": "green", "activating": "yellow", "deactivating": "yellow",
 @json_option
 @socket_option
 def command(unit: str | None, as_json: bool, socket_path: Path | None) -> None:
-    """Show the units, or one UNIT in detail; exits 3 if that unit is not active.
+    """Show the units, or one UNIT in detail; exits 3 if that unit is neither active nor on its way to be.
 
     \b
     Example: podvisor status engine
@@ -27,7 +28,7 @@ def command(unit: str | None, as_json: bool, socket_path: Path | None) -> None:
     if unit is None:
         _show_all(supervisor.get("/v1/units", wire.UnitsView), as_json)
         return
-    view = supervisor.get(f"/v1/units/{unit}", wire.UnitView)
+    view = supervisor.get(unit_path(unit), wire.UnitView)
     click.echo(wire.encode(view) if as_json else _detail(view))
     if view.state not in ("active", "activating"):
         raise SystemExit(EXIT_NOT_RUNNING)
@@ -43,14 +44,14 @@ def _show_all(view: wire.UnitsView, as_json: bool) -> None:
             unit.name,
             f"{unit.state} ({unit.sub_state})",
             str(unit.pid or "-"),
-            duration(unit.uptime_sec),
+            duration(_age_sec(unit)),
             str(unit.restarts),
             _last_words(unit),
         )
         for unit in view.units
     ]
     text = table(("UNIT", "STATE", "PID", "SINCE", "RESTARTS", "LAST"), rows)
-    header, *lines = text.splitlines()
+    header, *lines = text.split("\n")
     click.echo(header)
     for unit, line in zip(view.units, lines, strict=True):
         click.secho(line, fg=_COLOURS.get(unit.state))
@@ -74,16 +75,20 @@ def _supervisor_line(view: wire.SupervisorView) -> str:
 
 
 def _last_words(unit: wire.UnitView) -> str:
+    words = unit.reason or (unit.last_exit.cause if unit.last_exit is not None else "")
     if unit.next_restart_in_sec is not None:
-        return f"restart in {duration(unit.next_restart_in_sec)}; {unit.reason}"
-    if unit.reason:
-        return unit.reason
-    return unit.last_exit.cause if unit.last_exit is not None else ""
+        words = f"restart in {duration(unit.next_restart_in_sec)}; {words}"
+    return " ".join(words.split())  # in one line
+
+
+def _age_sec(unit: wire.UnitView) -> float:
+    """Of its state. The supervisor's clock is ours."""
+    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(unit.since)).total_seconds())
 
 
 def _detail(unit: wire.UnitView) -> str:
     lines = [f"{unit.name} - {unit.description}" if unit.description else unit.name]
-    lines.append(f"   state: {unit.state} ({unit.sub_state}) since {unit.since}, {duration(unit.uptime_sec)}")
+    lines.append(f"   state: {unit.state} ({unit.sub_state}) since {unit.since}, for {duration(_age_sec(unit))}")
     lines.append(f"     pid: {unit.pid or '-'}   restarts: {unit.restarts}")
     if unit.epoch is not None:
         lines.append(f"   epoch: {unit.epoch}")
@@ -92,6 +97,7 @@ def _detail(unit: wire.UnitView) -> str:
     if unit.last_exit is not None:
         last = unit.last_exit
         asked = f"asked by {last.asked_by}" if last.asked else "not asked for"
-        lines.append(f"    last: pid {last.pid}, {last.cause}, {asked}, after {duration(last.uptime_sec)}, {last.at}")
+        process = f"pid {last.pid}, " if last.pid else ""  # it may never have got as far as a process
+        lines.append(f"    last: {process}{last.cause}, {asked}, after {duration(last.uptime_sec)}, {last.at}")
         lines.extend(f"          | {line}" for line in last.log_tail[-10:])
     return "\n".join(lines)

@@ -1,5 +1,24 @@
 """`podvisor stop UNIT`."""
 
-from supervisor.cli.unit_command import unit_command
+from __future__ import annotations
 
-command = unit_command("stop", "Stop UNIT: its whole process tree, verified.")
+from pathlib import Path
+
+import click
+
+from supervisor.cli.client import json_option, socket_option, unit_path
+from supervisor.cli.unit_command import change
+
+
+@click.command("stop")
+@click.argument("unit")
+@click.option("--local", is_flag=True, help="Stop one engine of a gang here alone; the others hang without it.")
+@json_option
+@socket_option
+def command(unit: str, local: bool, as_json: bool, socket_path: Path | None) -> None:
+    """Stop UNIT, and before it the units that require it: whole process trees, verified.
+
+    \b
+    Example: podvisor stop kv-store
+    """
+    change(socket_path, unit_path(unit, "stop") + ("?local=1" if local else ""), as_json)
