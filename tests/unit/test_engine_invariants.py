@@ -67,13 +67,12 @@ class Life(RuleBasedStateMachine):
         self.froze_at = self.now
         self.ended = 0
 
-    @initialize(enabled=st.booleans(), cold=st.booleans())
+    @initialize(enabled=st.sampled_from([True, True, True, False]), cold=st.sampled_from([False, False, False, True]))
     def boot(self, enabled: bool, cold: bool) -> None:
         self.settings = SETTINGS if enabled else SWITCHED_OFF
         if not cold:
             self.send(placement(epoch=1))
-            for _ in range(4):
-                self.the_pod_goes_on()
+            self.the_pod_goes_on(4)
 
     # --- commands -----------------------------------------------------------------------------------------------
 
@@ -113,10 +112,15 @@ class Life(RuleBasedStateMachine):
 
     # The well-behaved controller, so that long ways through the protocol are found.
 
-    @rule(verb=st.sampled_from([Verb.PREPARE, Verb.RESTART]))
-    def leader_begins_a_run(self, verb: Verb) -> None:
-        epoch = self.state.epoch + 1
-        self.send(EngineRestartMsg(action=verb, run_id=f"run-{epoch}", epoch=epoch, term=self.state.term))
+    @rule(verb=st.sampled_from([Verb.PREPARE, Verb.RESTART]), far=st.integers(0, 4))
+    def leader_begins_a_run(self, verb: Verb, far: int) -> None:
+        epoch, term = self.state.epoch + 1, self.state.term
+        start = placement(epoch=epoch)
+        self.send(EngineRestartMsg(action=verb, run_id=f"run-{epoch}", epoch=epoch, term=term, start=start))
+        for _ in range(far):
+            if self.state.step is Step.PREPARED:
+                self.leader_goes_on(Verb.START)
+            self.the_pod_goes_on(1)
 
     @rule(verb=st.sampled_from([Verb.PREPARE, Verb.START, Verb.RESTART]))
     def leader_goes_on(self, verb: Verb) -> None:
@@ -174,16 +178,17 @@ class Life(RuleBasedStateMachine):
             return self.work[-1]
         return None
 
-    @rule()
-    def the_pod_goes_on(self) -> None:
-        next_thing = {
-            Step.STOPPING: self.stop_finishes,
-            Step.CLEANING: self.gate_passes,
-            Step.STARTING: self.engine_is_spawned,
-            Step.LOADING: self.engine_is_ready,
-        }.get(self.state.step)
-        if next_thing is not None:
-            next_thing()
+    @rule(steps=st.integers(1, 4))
+    def the_pod_goes_on(self, steps: int) -> None:
+        for _ in range(steps):
+            next_thing = {
+                Step.STOPPING: self.stop_finishes,
+                Step.CLEANING: self.gate_passes,
+                Step.STARTING: self.engine_is_spawned,
+                Step.LOADING: self.engine_is_ready,
+            }.get(self.state.step)
+            if next_thing is not None:
+                next_thing()
 
     def stop_finishes(self) -> None:
         work = self.current(starts=False)
@@ -212,11 +217,6 @@ class Life(RuleBasedStateMachine):
         if work is not None:
             self.feed(progress.Loaded(work.serial))
             self.finish(work)
-
-    @precondition(lambda self: bool(self.work))
-    @rule()
-    def the_effects_break(self) -> None:
-        self.finish(self.work[-1])
 
     def finish(self, work: Work) -> None:
         """Left in any way, the scope of an effect says so."""
@@ -287,23 +287,21 @@ class Life(RuleBasedStateMachine):
         """SIGSTOP: nobody looks at the clock meanwhile (F10)."""
         self.now += 1000.0
 
-    @precondition(lambda self: self.state.held_by is None)
-    @rule()
-    def operator_holds(self) -> None:
-        self.feed(progress.Held("an operator"))
-        assert self.state.freeze is None
-
-    @precondition(lambda self: self.state.held_by is not None)
-    @rule()
-    def operator_releases(self) -> None:
-        self.feed(progress.Released())
-
-    @precondition(lambda self: self.state.step is not Step.IDLE)
-    @rule()
-    def controller_gives_the_engines_up(self) -> None:
-        if self.work:
-            self.work[-1].cancelled = True
-        self.feed(progress.Abandoned("deleted"))
+    @rule(what=st.sampled_from(["hold", "release", "give up", "break"]))
+    def something_rare_happens(self, what: str) -> None:
+        """One rule, so that most of the search is spent where operations go on."""
+        match what:
+            case "hold":
+                self.feed(progress.Held("an operator"))
+                assert self.state.freeze is None
+            case "release":
+                self.feed(progress.Released())
+            case "give up":
+                if self.work:
+                    self.work[-1].cancelled = True
+                self.feed(progress.Abandoned("deleted"))
+            case "break" if self.work:
+                self.finish(self.work[-1])
 
     def feed(self, event: progress.Event) -> None:
         before = self.state
@@ -391,6 +389,13 @@ class Life(RuleBasedStateMachine):
         """C2: `prepare` never starts anything by itself."""
         if (self.state.run_id, self.state.epoch) in self.barrier and self.state.run_id is not None:
             assert not self.state.start_when_prepared
+
+    @invariant()
+    def an_abort_is_not_forgotten(self) -> None:
+        """I4: before the start it leads to an end with a name, by way of the stop that is under way."""
+        if self.state.epoch in self.taken_back:
+            stopping = self.state.step in (Step.STOPPING, Step.CLEANING) and self.state.aborting
+            assert stopping or self.state.step in (Step.ABORTED, Step.FAILED, Step.IDLE)
 
     @invariant()
     def relaunches_are_what_was_announced(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import msgspec
 from msgspec.structs import replace
-from msgspec.structs import replace as replace_fields
 
 from supervisor.engine.model import freeze
 from supervisor.engine.model.operation import (
@@ -181,7 +180,7 @@ def begin_prepare(
 ) -> tuple[Operation, tuple[OperationAction, ...]]:
     """-> STOPPING, frozen, in the epoch and run that `state` already names; also used by `progress.py`."""
     # Recorded parameters are those of an older epoch; the engine's environment names the one it runs in.
-    placement = replace_fields(placement, epoch=state.epoch)
+    placement = replace(placement, epoch=state.epoch)
     begun = replace(
         state,
         step=Step.STOPPING,
@@ -201,7 +200,7 @@ def begin_start(
 ) -> tuple[Operation, tuple[OperationAction, ...]]:
     """PREPARED -> STARTING; also used by `progress.py` when no barrier is waited for."""
     assert placement is not None, "prepared without a placement"
-    placement = replace_fields(placement, epoch=state.epoch)
+    placement = replace(placement, epoch=state.epoch)
     relaunch = state.relaunch_count + 1 if state.ever_started else None
     started = replace(
         state,
