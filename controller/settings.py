@@ -91,7 +91,7 @@ class FaultToleranceSection:
     engine_relaunch_backoff_sec: float = setting(duration(0, HOUR), 30.0, "before the second run starts")
     engine_relaunch_backoff_max_sec: float = setting(duration(0, HOUR), 600.0, "the doubled back-off's limit")
     engine_relaunch_phase2_scope: str = setting(
-        one_of("all", "undispatched"), "all", "whose containers restart; undispatched is the seed's letter"
+        one_of("all", "undispatched"), "all", "whose containers restart; undispatched spares those that accepted start"
     )
     on_member_lost: str = setting(
         one_of("restart-all", "rejoin"), "restart-all", "what the survivors of a restarted container do"
@@ -113,12 +113,12 @@ class FaultToleranceSection:
 class AuthSection:
     token_file: str = setting(text, "", "file with the bearer token that callers show, and we to supervisors")
     allow_anonymous: bool = setting(boolean, False, "serve everybody, also beyond loopback")
-    roles: str = setting(text, "", "of tokens")
+    roles: str = setting(text, "", "which token may do what")
 
 
 @dataclass(frozen=True, slots=True)
 class TlsSection:
-    cert: str = setting(text, "", "server certificate")
+    cert: str = setting(text, "", "certificate of the API")
     key: str = setting(text, "", "its key")
     client_ca: str = setting(text, "", "CA of the clients")
 

@@ -22,7 +22,7 @@ EXIT_INTERNAL_ERROR = 70
 EXIT_CONFIGURATION = 78
 """Bad configuration: every problem is on stderr, nothing was started. EX_CONFIG of sysexits.h."""
 EXIT_RESTART_CONTAINER = 255
-"""This container must be restarted. The seed's -1."""
+"""This container must be restarted: -1 as a process tells it."""
 
 
 class Ending:

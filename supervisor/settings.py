@@ -138,7 +138,7 @@ class ParallelSection:
 class AuthSection:
     token_file: str | None = setting(word, None, "file with the bearer token of the API")
     allow_anonymous: bool = setting(boolean, False, "serve everybody, also beyond loopback")
-    roles: str | None = setting(word, None, "of tokens")
+    roles: str | None = setting(word, None, "which token may do what")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,11 @@ from supervisor.shared.tokens import TokenError
 
 DEFAULT_CONFIG = Path("/etc/podvisor/podvisor.toml")
 EXIT_FAILED = 1
+"""A port is taken, or cannot be bound."""
 EXIT_INTERNAL = 70
+"""A bug: the trace is in the log."""
 EXIT_CONFIGURATION = 78
+"""Bad configuration, or a token file that cannot be read: every problem is on stderr."""
 
 log = logging.getLogger(__name__)
 

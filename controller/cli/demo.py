@@ -20,21 +20,22 @@ import trio
 from controller.demo import summary
 from controller.demo.cast import Cast, choose_cast
 from controller.demo.claims import CLAIMS, Check, check_all
-from controller.demo.cluster import NotInTime
 from controller.demo.engines import EngineMissing, find_engines
 from controller.demo.kubelet import BackOff, open_kubelet
 from controller.demo.log_lines import Line
 from controller.demo.narrator import ASSEMBLY, RELAUNCH, Narrator, Tone, milliseconds
 from controller.demo.pod import ContainerStartError, Network
 from controller.demo.sandbox import can_use_namespaces, open_network
-from controller.demo.scene import ENGINE_DIES, SCALED_DOWN, SILENT_HALF_DIES, Act, Scene, open_scene
+from controller.demo.scene import ENGINE_DIES, SCALED_DOWN, SILENT_HALF_DIES, Act, Scene, SceneFailed, open_scene
 from controller.demo.seen import Answer, Seen
 from supervisor.version import VERSION
 
 ACTS = {"engine": ENGINE_DIES, "silent-half": SILENT_HALF_DIES}
 EXIT_NOT_HELD = 1
+"""A claim did not hold, or the scene could not be played."""
 MAX_COLUMNS = 100
 EXIT_SIGNAL = 128
+"""Plus the number of the signal that ended it."""
 RESTART_BACK_OFF = BackOff().scaled(0.005)
 """50 ms, doubling: only a relaunch that fails ever meets it."""
 
@@ -154,7 +155,7 @@ class Demo:
                 self._introduce(network, cast, why_plain)
                 async with open_scene(network, kubelet, cast, self.act, timeout_sec=self.timeout_sec) as scene:
                     return await self._kill_and_watch(scene)
-        except* (NotInTime, ContainerStartError) as group:
+        except* (SceneFailed, ContainerStartError) as group:
             for error in _leaves(group):
                 self.screen.say(f"\nThe scene could not be played: {error}", Tone.BAD)
         return ()
