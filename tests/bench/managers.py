@@ -10,27 +10,16 @@ import json
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import psutil
-import trio
-
 from controller.demo.engines import engines_directory
 
-STOP_SEC = 10.0
-REMOVAL_SEC = 5.0
 VERSION_TIMEOUT_SEC = 20
-SHOWN = 2000
-FORK_LOOK_SEC = 0.002
-INTO_NAMESPACE = ("unshare", "--pid", "--mount-proc", "--fork", "--kill-child=KILL", "--")
 
 Programs = Mapping[str, Sequence[str]]
 """Command lines by name."""
@@ -185,96 +174,6 @@ INSTALL = "python -m tests.bench --install-peers"
 def peers_directory() -> Path:
     """Where `--install-peers` puts its virtual environments."""
     return engines_directory() / "peers"
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    pid: int
-    """The manager's own, as we number it."""
-
-    @property
-    def cpu_sec(self) -> float:
-        """CPU time of the process, its dead threads included, in nanoseconds; the clock of clock_getcpuclockid(3)."""
-        return time.clock_gettime((~self.pid << 3) | 2)
-
-    def host_pid(self, pid: int) -> int:
-        """How we number a process below it that knows itself as `pid`. Raises ProcessLookupError."""
-        for process in psutil.Process(self.pid).children(recursive=True):
-            if _innermost_pid(process.pid) == pid:
-                return int(process.pid)
-        raise ProcessLookupError(f"no process below {self.pid} is known as {pid} in its namespace")
-
-
-@asynccontextmanager
-async def running(argv: Sequence[str], directory: Path, *, in_namespace: bool = False) -> AsyncIterator[Running]:
-    """The command in a session of its own, as PID 1 of a new pid namespace if asked for; output in `directory`/output.
-
-    Leaving asks it to end and waits at most STOP_SEC, then kills; also whatever of its descendants is left. Raises
-    RuntimeError, in a group, if it ends by itself.
-    """
-    with (directory / "output").open("ab") as output:
-        process = await trio.lowlevel.open_process(
-            [*(INTO_NAMESPACE if in_namespace else ()), *argv],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_must_not_end, process, output.name)
-            yield Running(await _only_child(process.pid) if in_namespace else process.pid)
-            nursery.cancel_scope.cancel(reason="it may end now")
-    finally:
-        descendants = _descendants(process)
-        with trio.move_on_after(STOP_SEC, shield=True):
-            if process.returncode is None:
-                # unshare(1) waits for its only child, and passes no signal on to it.
-                (descendants[0] if in_namespace and descendants else process).send_signal(signal.SIGTERM)
-            await process.wait()
-        if process.returncode is None:
-            process.kill()
-        for descendant in descendants:
-            if descendant.is_running():  # the pid and the time of its start are compared
-                descendant.kill()
-        with trio.move_on_after(REMOVAL_SEC, shield=True):
-            await process.wait()
-
-
-def namespaces_refused() -> str | None:
-    """Why there can be no pid namespaces here; None if there can."""
-    tried = subprocess.run([*INTO_NAMESPACE, "true"], capture_output=True, text=True, check=False, timeout=20)
-    return None if tried.returncode == 0 else tried.stderr.strip()
-
-
-async def _must_not_end(process: trio.Process, output: str) -> None:
-    code = await process.wait()
-    said = Path(output).read_text(errors="replace")[-SHOWN:]
-    raise RuntimeError(f"{process.args!r} ended with {code} in the middle of a measurement: {said}")
-
-
-async def _only_child(pid: int) -> int:
-    """Of unshare, as soon as it has forked."""
-    while not (children := psutil.Process(pid).children()):
-        await trio.sleep(FORK_LOOK_SEC)
-    return int(children[0].pid)
-
-
-def _innermost_pid(pid: int) -> int:
-    """proc_pid_status(5): NSpid tells a process's number in each pid namespace, its own last."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return 0
-    return next(int(line.split()[-1]) for line in status.splitlines() if line.startswith("NSpid:"))
-
-
-def _descendants(process: trio.Process) -> list[psutil.Process]:
-    try:
-        found: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-    return found
 
 
 def _there(program: Path) -> Path | None:

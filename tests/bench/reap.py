@@ -12,7 +12,8 @@ from pathlib import Path
 import trio
 
 from tests.bench.figures import Goal, Sheet
-from tests.bench.managers import Manager, find_peers, running
+from tests.bench.managers import Manager, find_peers
+from tests.bench.running import running
 from tests.bench.workers import compiled
 
 ORPHANS = 1000

@@ -14,7 +14,8 @@ from pathlib import Path
 import trio
 
 from tests.bench.figures import Goal, Sheet
-from tests.bench.managers import Manager, Podvisor, find_peers, namespaces_refused, running
+from tests.bench.managers import Manager, Podvisor, find_peers
+from tests.bench.running import namespaces_refused, running
 from tests.bench.workers import open_births
 
 KILLS = 32

@@ -12,7 +12,8 @@ import psutil
 import trio
 
 from tests.bench.figures import Goal, Sheet
-from tests.bench.managers import Manager, Podvisor, Request, Running, find_peers, running
+from tests.bench.managers import Manager, Podvisor, Request, find_peers
+from tests.bench.running import Running, running
 from tests.bench.workers import open_births
 
 STARTS = 12
