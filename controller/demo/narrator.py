@@ -78,7 +78,7 @@ ASSEMBLY = (
     _rule(SERVICE, r"(?!engine:)(\S+): start -> exited", r"\1 is done"),
     _rule(HEARTBEAT, r"the controller does not answer", "the controller is not up yet; units start, asking again"),
     _rule(HEARTBEAT, r"registered with", "registered with the controller"),
-    _rule(EVENTS, r"run \S+ opened: (.*)", r"\1: an instance; its engines are started together"),
+    _rule(EVENTS, r"run \S+ opened: (all .*)", r"\1: an instance; its engines are started together"),
     _rule(SERVICE, r"engine: start -> (?:loading|ready): started as (.*)", r"engine started, \1"),
     _rule(OPERATOR, r"engine loading -> done", _lasted("engine is ready (loaded in {})")),
     _rule(EVENTS, r"initial -> active", "instance is ACTIVE", Tone.GOOD),

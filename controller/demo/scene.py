@@ -44,6 +44,13 @@ LOOK_SEC = 0.05
 HOLD_BACK_SEC = 0.15
 """Until a line may be told: one of another pod, written before it, may not have been read yet."""
 ANSWER_SEC = 10.0
+LAST_WORDS = 6
+FAILED = ("aborted", "phase2", "held")
+"""Outcomes of a run after which the scene is not worth waiting for."""
+
+
+class SceneFailed(Exception):
+    """The scene did not get as far as the kill; says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +127,27 @@ class Scene:
             hear(Line(entry.event.pod, 0, time.time(), message, record))
 
     async def assembled(self) -> None:
-        """Until the instance is ACTIVE. Raises NotInTime, saying how it is."""
-        try:
-            await eventually(
-                self._instance,
-                lambda found: found is not None and found.status == "active",
-                "the instance to be ACTIVE",
-                timeout_sec=self._timeout_sec,
-            )
-        except NotInTime:
-            found = await self._instance()
-            state = f"it is {found.status.upper()}: {found.reason}" if found is not None else "there is none"
-            raise NotInTime(f"waited {self._timeout_sec:g} s for the instance to be ACTIVE; {state}") from None
+        """Until the instance is ACTIVE. Raises SceneFailed when it does not become so."""
+        with trio.move_on_after(self._timeout_sec):
+            while True:
+                instance, runs = await self._instance(), await self._runs(after_epoch=0)
+                if instance is not None and instance.status == "active":
+                    return
+                failed = next((run for run in runs if run.outcome in FAILED), None)
+                if failed is not None:
+                    raise SceneFailed(f"the engines could not be started: {failed.message}{self._last_words()}")
+                await trio.sleep(LOOK_SEC)
+        state = f"it is {instance.status.upper()}: {instance.reason}" if instance is not None else "there is none"
+        raise SceneFailed(
+            f"the instance was not ACTIVE within {self._timeout_sec:g} s: {state}{self._last_words()}"
+        )
+
+    def _last_words(self) -> str:
+        """What the engines wrote last, to be added to a sentence."""
+        self.book.read(before=0.0)
+        written = [line for kept in self._running.supervisors for line in self.book.of(kept.pod.name)]
+        words = [f"  {line.pod}  {line.text}" for line in written if line.text.startswith("[engine ")]
+        return "\n".join(("; the engines wrote last:", *words[-LAST_WORDS:])) if words else ""
 
     async def look(self) -> Before:
         instance = await self._instance()
