@@ -5,6 +5,7 @@ Nothing here looks at the instance; that is `assembly`'s.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 
 from controller.model.instance import GangSpec
@@ -12,6 +13,8 @@ from controller.model.member import Member, MemberKey
 from supervisor.wire import RegisterMsg, ReregisterMsg
 
 ROLES = frozenset({"union", "prefill", "decode", "encode"})
+MAX_NNODES = 4096
+"""As `supervisor.nnodes`: who is missing is counted up to it."""
 
 
 def member_key(message: RegisterMsg | ReregisterMsg) -> MemberKey:
@@ -80,20 +83,42 @@ def member_of(
 def malformed(
     message: RegisterMsg | ReregisterMsg, business: Sequence[str], mgmt: Sequence[str]
 ) -> str | None:
-    """What no other member is needed to see."""
-    if not message.nm_port.isdecimal():
-        return f"nm_port: {message.nm_port!r} is not a port number"
-    if message.nnodes < 1:
-        return f"nnodes: {message.nnodes} is less than 1"
+    """What no other member is needed to see: everything that is relied on later, when nobody can refuse it."""
+    if not _is_address(message.pod_ip):
+        return f"pod_ip: {message.pod_ip!r} is not an IP address"
+    ports = (
+        ("nm_port", (message.nm_port,)),
+        ("business_port", business),
+        ("mgmt_port", mgmt),
+    )
+    if wrong := next(((name, port) for name, told in ports for port in told if not _is_port(port)), None):
+        return f"{wrong[0]}: {wrong[1]!r} is not a port number"
+    if not 1 <= message.nnodes <= MAX_NNODES:
+        return f"nnodes: {message.nnodes} is not from 1 to {MAX_NNODES}"
     if _role(message.role) not in ROLES:
         return f"role: {message.role!r} is none of {', '.join(sorted(ROLES))}, both"
     if message.node_index is not None and not 0 <= message.node_index < message.nnodes:
         return f"node_index: {message.node_index} is not below nnodes, which is {message.nnodes}"
+    if isinstance(message, ReregisterMsg) and not 0 <= message.node_rank < message.nnodes:
+        return f"node_rank: {message.node_rank} is not below nnodes, which is {message.nnodes}"
     if not business or len(business) != len(mgmt):
         return f"business_port names {len(business)} endpoints, mgmt_port {len(mgmt)}: one of each is needed"
     if message.rendezvous_ports is not None and port_range(message.rendezvous_ports) is None:
         return f'rendezvous_ports: {message.rendezvous_ports!r} is not a range such as "29500-29599"'
     return _sizes_disagree(message.parallel_config.dp_size, message.nnodes, len(business))
+
+
+def _is_address(told: str) -> bool:
+    """Not a name, and no zone (`fe80::1%eth0`), which a URL cannot carry."""
+    try:
+        ipaddress.ip_address(told)
+    except ValueError:
+        return False
+    return "%" not in told
+
+
+def _is_port(told: str) -> bool:
+    return told.isascii() and told.isdecimal() and len(told) <= 5 and 0 < int(told) <= 65535
 
 
 def _sizes_disagree(dp_size: int, nnodes: int, endpoints: int) -> str | None:

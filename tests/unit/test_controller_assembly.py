@@ -140,7 +140,13 @@ def test_both_is_union() -> None:
     "changes, field",
     [
         ({"nm_port": "http"}, "nm_port"),
+        ({"nm_port": "99999999"}, "nm_port"),
+        ({"pod_ip": "[zz]"}, "pod_ip"),
+        ({"pod_ip": "10.0.0.1/x"}, "pod_ip"),
+        ({"business_port": ("eighty",)}, "business_port"),
+        ({"mgmt_port": ("0",)}, "mgmt_port"),
         ({"nnodes": 0}, "nnodes"),
+        ({"nnodes": 1_000_000_000}, "nnodes"),
         ({"role": "judge"}, "role"),
         ({"node_index": 2}, "node_index"),
         ({"business_port": ()}, "business_port"),
@@ -154,6 +160,12 @@ def test_what_cannot_be_right_is_malformed(changes: dict[str, object], field: st
     answer = rejected(None, registration(0, **changes))
     assert answer.code is ErrorCode.MALFORMED
     assert field in answer.message
+
+
+def test_a_rank_that_the_gang_does_not_have_is_malformed() -> None:
+    answer = assembly.reregister(None, reregistration(0, node_rank=2), now=0.0, settings=INSTANCE_SETTINGS)
+    assert isinstance(answer, Rejected)
+    assert (answer.code, "node_rank" in answer.message) == (ErrorCode.MALFORMED, True)
 
 
 def test_two_with_the_same_rank_are_refused_by_name() -> None:
