@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 
 from supervisor.engine.model import progress
-from supervisor.engine.model.operation import OUT_OF_SERVICE_STEPS, OperationSettings
+from supervisor.engine.model.operation import OUT_OF_SERVICE_STEPS
 from supervisor.wire import Recovery, Step
 from tests.support.operations import (
     BUSY,
-    SETTINGS,
     STEPS,
-    SWITCHED_OFF,
     Rig,
     abort,
     placement,
@@ -150,66 +147,6 @@ def test_a_handshake_after_the_failure_comes_too_late(step: Step) -> None:
     rig.died()
     rig.loaded()
     assert rig.state.step is Step.FAILED
-
-
-# --- a death that cannot be reported ----------------------------------------------------------------------------------
-
-
-def dead_and_unreported(settings: OperationSettings = SETTINGS, **fields: object) -> Rig:
-    """An engine that was ready for a minute has died, and the controller cannot be told."""
-    rig = Rig(settings)
-    rig.accepted(placement(epoch=1, **fields))
-    for go in (rig.stopped, rig.clean, rig.spawned, rig.loaded):
-        go()
-    rig.now += 60
-    rig.died()
-    return rig
-
-
-@pytest.mark.seed("S01")
-def test_an_engine_alone_in_its_instance_is_relaunched_here_when_its_death_cannot_be_reported() -> None:
-    rig = dead_and_unreported()
-    rig.feed(progress.ReportUndelivered(1))
-    assert rig.state.step is Step.STOPPING
-    assert rig.state.epoch == 2
-    rig.stopped()
-    rig.clean()
-    assert rig.starts[-1].relaunch == 1
-    assert rig.starts[-1].placement.epoch == 2
-    before = rig.state
-    rig.feed(progress.ReportUndelivered(1), progress.ReportUndelivered(2))
-    assert rig.state == before, "once for each death"
-
-
-@pytest.mark.parametrize(
-    "rig",
-    [
-        pytest.param(lambda: dead_and_unreported(nnodes=2), id="a gang needs its controller"),
-        pytest.param(lambda: rig_at(Step.DONE), id="nothing died"),
-        pytest.param(lambda: rig_at(Step.FAILED), id="a relaunch that failed is the container's restart"),
-    ],
-)
-def test_an_undelivered_report_changes_nothing_else(rig: Callable[[], Rig]) -> None:
-    made = rig()
-    before = made.state
-    made.feed(progress.ReportUndelivered(made.state.epoch))
-    assert made.state == before
-
-
-def test_an_engine_that_dies_soon_after_it_was_ready_is_left_to_the_container_s_restart() -> None:
-    rig = rig_at(Step.DONE)
-    rig.now += 59
-    rig.died()
-    rig.feed(progress.ReportUndelivered(1))
-    assert rig.state.step is Step.DONE
-    assert rig.state.dead
-
-
-@pytest.mark.seed("S13")
-def test_with_the_switch_off_nobody_relaunches_here_either() -> None:
-    rig = dead_and_unreported(SWITCHED_OFF)
-    rig.feed(progress.ReportUndelivered(1))
-    assert rig.state.step is Step.DONE
 
 
 # --- hold, release, leave, abandon ------------------------------------------------------------------------------------
