@@ -123,7 +123,7 @@ class Registry:
         if entry is None:
             entry = self._entries[key] = Entry(answer.instance)
             self._past.pop(key, None)
-            self.next_id = max(self.next_id, answer.instance.id + 1)
+        self.next_id = max(self.next_id, answer.instance.id + 1)
         entry.instance = answer.instance
         if isinstance(answer, Rejected):
             self._life_over(entry, answer.superseded, boot_id, answer.message)
@@ -156,11 +156,15 @@ class Registry:
                 yield whole
 
     def answered_directly(self, member: Member, seen: Observation | None, now: float) -> None:
-        """A silent member was asked; None: it did not answer."""
+        """A silent member was asked; None: it did not answer. `member` is as it was when it was asked."""
         entry = self._entries.get(member.key.instance)
         if entry is None:
             return
         entry.asked.discard(member.key)
+        here = entry.instance.member(member.key)
+        if here is None or here.boot_id != member.boot_id or here.last_heard > member.last_heard:
+            # Meanwhile it was heard, or a new life has taken its place.
+            return
         # Another boot's answer proves that this life is over, whatever is there now.
         if seen is not None and same_boot(member.boot_id, seen.boot_id):
             self.observe(entry, member.key, seen, now)
