@@ -1,7 +1,8 @@
 """What the machine itself says, asked past podvisor: processes of engines, holders of ports. Everything here blocks.
 
 An engine's processes are found by the variables in their environment, so a daemon that has left its parent, group
-and session is found too; a zombie has no environment, so those seen before are remembered by pid and start time.
+and session is found too, unless it has written over its environment. A zombie has none, so the processes seen
+before are remembered by pid and start time.
 """
 
 from __future__ import annotations
