@@ -11,9 +11,11 @@ from functools import partial
 import msgspec
 
 from supervisor.engine.pod_engine import Gate
+from supervisor.engine.segments import SegmentsOf
 from supervisor.process.children import Children
 from supervisor.process.gate import run_gate
 from supervisor.process.output import ContainerStdout, Output, RateLimit
+from supervisor.process.segments import segments_of
 from supervisor.service.processes import LinuxProcesses, Processes
 from supervisor.service.unit_output import UnitOutput
 from supervisor.unit.model import Unit
@@ -22,6 +24,7 @@ from supervisor.unit.model import Unit
 class Host(msgspec.Struct, frozen=True):
     processes: Processes
     gate: Gate
+    segments_of: SegmentsOf
     output_of: Callable[[Unit], UnitOutput]
     """Made once for each unit, and kept over all its invocations."""
     write_stdout: Callable[[bytes], None]
@@ -32,6 +35,7 @@ def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit
     return Host(
         processes=LinuxProcesses(children),
         gate=partial(run_gate, children),
+        segments_of=segments_of,
         output_of=partial(_output, stdout, "pass" if len(units) == 1 else "prefix"),
         write_stdout=stdout.write,
     )

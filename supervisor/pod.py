@@ -7,6 +7,7 @@ adds later (`online.py`) hangs on here too, so that people see it.
 from __future__ import annotations
 
 import os
+import time
 
 import trio
 
@@ -181,9 +182,11 @@ class Pod:
                 pod_ip=configuration.pod_ip,
                 environment=configuration.environment,
                 grace_period_sec=section.grace_period_sec,
+                booted_at_wall=time.time(),
                 service=self.units.get(unit.name),
                 dependencies_active=lambda: self.units.dependencies_active(unit.name),
                 gate=self._host.gate,
+                segments_of=self._host.segments_of,
                 write_stdout=self._host.write_stdout,
             ),
             RegisterManager(identity, ports, configuration.state_dir),

@@ -78,7 +78,8 @@ class PodOperations:
         match verb:
             case "start":
                 self._release(service)
-                await self._pod.units.start(name, asked_by=asked_by)
+                if not self._is_gang_member(service):
+                    await self._pod.units.start(name, asked_by=asked_by)
             case "stop":
                 self._hold(service, asked_by)
                 await self._pod.units.stop(name, asked_by=asked_by, reason="asked for")
@@ -92,9 +93,10 @@ class PodOperations:
     def _check_alone(self, service: Service, verb: str, local: bool) -> None:
         """One rank of a gang cannot be restarted alone: the others would wait for it for ever (design 4)."""
         supervision = self._pod.supervision
-        if supervision is None or not supervision.coordinated or service is not supervision.engine.service:
+        if supervision is None or not self._is_gang_member(service):
             return
-        if verb in ("start", "restart"):
+        held = supervision.operator.state.held_by is not None
+        if verb == "restart" or (verb == "start" and not held):
             raise Refused(f"{service.unit.name} is one rank of a gang: use `podvisor relaunch`")
         if verb == "stop" and not local:
             raise Refused(
@@ -102,12 +104,17 @@ class PodOperations:
                 "stop it with --local if that is what you want"
             )
 
+    def _is_gang_member(self, service: Service) -> bool:
+        supervision = self._pod.supervision
+        return supervision is not None and supervision.coordinated and service is supervision.engine.service
+
     def _hold(self, service: Service, by: str) -> None:
         supervision = self._pod.supervision
         if supervision is not None and service is supervision.engine.service:
             supervision.operator.feed(progress.Held(by))
 
     def _release(self, service: Service) -> None:
+        """Of a gang's rank this is all: its absence is reported, and the controller relaunches the gang."""
         supervision = self._pod.supervision
         if supervision is not None and service is supervision.engine.service:
             supervision.operator.feed(progress.Released())

@@ -21,6 +21,7 @@ from supervisor.engine.model.operation import Operation
 from supervisor.engine.model.reports import DeathReport, Observation
 from supervisor.engine.model.status import EngineFacts
 from supervisor.engine.operator import EffectFailed
+from supervisor.engine.segments import Segments, SegmentsOf
 from supervisor.engine.start_after import wait_for_peers
 from supervisor.process.gate import GateReport, GateSpec, Port
 from supervisor.service.launch import Launch, LaunchError, unit_launch
@@ -49,9 +50,12 @@ class Surroundings(msgspec.Struct, frozen=True):
     environment: Mapping[str, str]
     """The supervisor's own."""
     grace_period_sec: float
+    booted_at_wall: float
+    """Unix time; files of this engine cannot be older."""
     service: Service
     dependencies_active: Callable[[], Awaitable[None]]
     gate: Gate
+    segments_of: SegmentsOf
     write_stdout: Callable[[bytes], None]
     """Straight to the container's, past the output of units."""
 
@@ -66,6 +70,7 @@ class PodEngine:
         feed: Callable[[progress.Event], None],
     ) -> None:
         self.service = surroundings.service
+        self.segments = Segments(surroundings.service, surroundings.segments_of)
         self._with = surroundings
         self._operation = operation
         self._feed = feed
@@ -211,6 +216,8 @@ class PodEngine:
                 invocation_ids=frozenset(self.service.invocation_ids),
                 ports=tuple(Port(self._any_address, number, f"{self.unit.name} port") for number in plan.ports),
                 shared_memory_patterns=plan.shared_memory_patterns,
+                shared_memory_recorded=self.segments.recorded,
+                shared_memory_not_before=self._with.booted_at_wall,
                 lock_patterns=plan.lock_patterns,
             ),
         )

@@ -67,6 +67,7 @@ class EngineSupervision:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.operator.run)
             nursery.start_soon(watch_for_death, self.engine, self.operator)
+            nursery.start_soon(self.engine.segments.watch)
             nursery.start_soon(self._relay, self.operator.changed)
             nursery.start_soon(self._relay, self.engine.service.changed)
             nursery.start_soon(self.arbiter.run)

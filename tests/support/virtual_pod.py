@@ -210,6 +210,7 @@ class Boot:
             host = Host(
                 processes=self.processes,
                 gate=self._gate,
+                segments_of=_no_segments,
                 output_of=self._output_of,
                 write_stdout=lambda data: self.stdout.append(data.decode()),
             )
@@ -358,3 +359,8 @@ class _Held(httpx.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._below.aclose()
+
+
+async def _no_segments(pid: int) -> frozenset[Path]:
+    """The processes here have no memory to share."""
+    return frozenset()

@@ -162,6 +162,14 @@ def test_hold_and_release() -> None:
     assert rig.state.freeze is None
     rig.feed(progress.Released())
     assert rig.state.held_by is None
+    assert rig.state.dead, "its gang runs without it: reported, and relaunched (F23)"
+
+
+def test_releasing_what_nobody_held_does_nothing() -> None:
+    rig = rig_at(Step.DONE)
+    before = rig.state
+    rig.feed(progress.Released())
+    assert rig.state == before
 
 
 def test_the_first_reason_to_leave_is_kept() -> None:

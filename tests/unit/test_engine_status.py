@@ -111,8 +111,9 @@ def test_a_death_after_the_hold_is_no_death() -> None:
     rig.feed(progress.Held("an operator"))
     rig.died()
     assert not rig.state.dead
+    assert judged(rig, NOT_READY) == Judgement(EndpointStatus.PAUSED)
     rig.feed(progress.Released())
-    assert judged(rig, NOT_READY).counted is None
+    assert judged(rig, NOT_READY).counted is not None, "from now on its gang lacks it"
 
 
 @pytest.mark.parametrize("facts", ALL_FACTS)

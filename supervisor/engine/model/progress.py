@@ -82,7 +82,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Released(msgspec.Struct, frozen=True):
-    pass
+    """The operator wants it back."""
 
 
 class Abandoned(msgspec.Struct, frozen=True):
@@ -141,7 +141,7 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
         case Held(by):
             return replace(state, held_by=by, dead=False, freeze=None), ()
         case Released():
-            return replace(state, held_by=None), ()
+            return _released(state)
         case Abandoned(reason):
             return _abandoned(state, reason, now)
         case Leaving(reason):
@@ -250,6 +250,15 @@ def _started_locally(state: Operation, placement: StartCmdMsg, epoch: int, now: 
         error=None,
         relaunch_count=relaunches,
     )
+
+
+def _released(state: Operation) -> Outcome:
+    """What was stopped on purpose is missing from its gang from now on: a death like any other, and so relaunched."""
+    if state.held_by is None:
+        return state, ()
+    missing = state.ever_started and not state.busy
+    note = f"released by an operator; it had been held by {state.held_by}"
+    return replace(state, held_by=None, dead=missing), (Report("info", note),)
 
 
 def _abandoned(state: Operation, reason: str, now: float) -> Outcome:

@@ -1,0 +1,36 @@
+"""Which shared-memory segments are this engine's: those that its processes were seen to have open or mapped.
+
+A segment in /dev/shm has no owner that outlives the process that made it, and KV stores and weight daemons keep
+theirs in the same directory; so what may be swept after a death is recorded while the engine lives (design 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from supervisor.service.service import Service
+from supervisor.unit.states import RunState
+
+SegmentsOf = Callable[[int], Awaitable[frozenset[Path]]]
+"""`supervisor.process.segments.segments_of` in this container."""
+
+
+class Segments:
+    """One per engine. What earlier incarnations held stays recorded: it may still be there."""
+
+    def __init__(self, service: Service, segments_of: SegmentsOf) -> None:
+        self.recorded: frozenset[Path] = frozenset()
+        self._service = service
+        self._segments_of = segments_of
+
+    async def watch(self) -> None:
+        """Until cancelled: look once whenever an invocation has become ready, and by then mapped what it needs."""
+        looked_at = 0
+        while True:
+            changed = self._service.changed.next()
+            state = self._service.state
+            if state.state is RunState.ACTIVE and state.invocation != looked_at and state.pid is not None:
+                looked_at = state.invocation
+                self.recorded |= await self._segments_of(state.pid)
+            await changed.wait()
