@@ -240,6 +240,8 @@ def test_F14_busy_waits_until_the_prepare_deadline_and_kills_nobody(code: ErrorC
 def test_a_definite_cannot_leads_to_phase_two_at_once(code: ErrorCode, step: RunStep) -> None:
     drive = Drive.open(serving()).to(step)
     entered = drive.now
+    if step is RunStep.START:
+        drive.answer(0, drive.willing(0, drive.pending[drive.key(0)].request))
     drive.refuse(1, code)
     assert (drive.run.step, drive.now) == (RunStep.PHASE2, entered)
     assert drive.run.phase == 2
@@ -393,6 +395,27 @@ def test_S05_abort_goes_only_to_those_to_which_start_was_not_dispatched(scope: P
     assert drive.sent("abort", "stop") == [("#2", "abort")], "the dispatched keep their freeze"
     drive.new_boot(2)
     assert drive.sent("stop") == [("#0", "stop"), ("#1", "stop")], "until the first new boot"
+
+
+@pytest.mark.seed("S05")
+@pytest.mark.parametrize("scope", list(Phase2Scope))
+def test_S05_a_start_that_is_not_answered_yet_may_have_been_dispatched(scope: Phase2Scope) -> None:
+    settings = RelaunchSettings(engine_relaunch_phase2_scope=scope)
+    drive = Drive.open(serving(3), settings=settings).to(RunStep.START)
+    drive.refuse(1, ErrorCode.FAILED)
+    assert drive.run.step is RunStep.START
+    drive.answer(2, drive.willing(2, drive.pending[drive.key(2)].request))
+    assert drive.sent("abort", "stop") == []
+    drive.answer(0, SILENT)
+    assert drive.sent("abort", "stop") == [("#0", "abort"), ("#1", "abort")]
+    assert drive.sent("start") == [("#0", "start"), ("#1", "start"), ("#2", "start")], "nobody is asked twice"
+
+
+def test_a_start_that_nobody_answers_is_waited_for_until_the_deadline() -> None:
+    drive = Drive.open(serving(2)).to(RunStep.START)
+    drive.refuse(1, ErrorCode.FAILED)
+    drive.tick()
+    assert drive.run.step is RunStep.PHASE2
 
 
 @pytest.mark.seed("S05")

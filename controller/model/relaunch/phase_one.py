@@ -13,7 +13,7 @@ from controller.model.relaunch.answers import why_not_ready
 from controller.model.relaunch.dispatch import enter
 from controller.model.relaunch.ending import clean_up, close, done
 from controller.model.relaunch.exchange import Action, Emit, EpochBegins, Level, SaveBudget
-from controller.model.relaunch.phase_two import enter_phase_two
+from controller.model.relaunch.phase_two import enter_phase_two, spares_dispatched
 from controller.model.relaunch.run import Cause, Outcome, Progress, Run, RunReason, RunStep, Stage
 from supervisor.wire import Step
 
@@ -69,6 +69,9 @@ def check_backoff(run: Run, now: float) -> Moved:
 
 def check_start(run: Run, now: float) -> Moved:
     if why := _hopeless(run):
+        # Whom phase 2 spares depends on who has accepted (S05), so it waits for the answers under way.
+        if spares_dispatched(run) and _is_start_under_way(run) and now < run.step_deadline:
+            return None
         return enter_phase_two(run, why, now)
     if reread := _reread(run, now):
         return reread
@@ -149,6 +152,10 @@ def _enter_start(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
 
 def _hopeless(run: Run) -> str | None:
     return next((why for row in run.rows if (why := row.gone or row.cannot)), None)
+
+
+def _is_start_under_way(run: Run) -> bool:
+    return any(row.outstanding is not None and row.stage is not Stage.STARTED for row in run.rows)
 
 
 def _recovered(run: Run) -> bool:

@@ -20,7 +20,7 @@ from controller.model.settings import Phase2Scope
 
 
 def enter_phase_two(run: Run, why: str, now: float) -> tuple[Run, tuple[Action, ...]]:
-    spare = _spares_dispatched(run)
+    spare = spares_dispatched(run)
     rows = {key: replace(row, farewell=_farewell(row, spare)) for key, row in run.members.items()}
     run = replace(run, members=rows, phase=2, message=f"phase 2: {why}", budget=spend_phase2(run.budget))
     run, journal = enter(
@@ -51,7 +51,7 @@ def check_phase_two(run: Run, now: float) -> tuple[Run, tuple[Action, ...]] | No
     return run, (Emit(Level.ERROR, alarm), *actions)
 
 
-def _spares_dispatched(run: Run) -> bool:
+def spares_dispatched(run: Run) -> bool:
     """The seed's letter (S05): from START with all members reachable, or always by the setting."""
     if run.settings.engine_relaunch_phase2_scope is Phase2Scope.UNDISPATCHED:
         return True
