@@ -105,15 +105,16 @@ class Reception:
             )
         if judgement.recovery is not wire.Recovery.NONE:
             entry.reported.add(fault.identity)
+        is_queued = entry.recovery is not None and entry.recovery.run is None
         if judgement.opens:
-            cause = run_needed(entry.instance, self._registry.policy.relaunch) or Cause(
-                RunReason.FAULT, fault.message, fault.probe_derived
-            )
+            cause = Cause(RunReason.FAULT, fault.message, fault.probe_derived)
+            needed = run_needed(entry.instance, self._registry.policy.relaunch)
+            if needed is not None and not needed.endpoint_abnormal:
+                # A lost member is graver than a death, and says more.
+                cause = needed
             self._registry.open(entry, replace(cause, reporter=member.key), now)
-        if judgement.to_run and entry.recovery:
-            entry.recovery.inbox.post(
-                Fault(member.key, message.epoch, message.engine_id, message.pid, fault.message)
-            )
+        if entry.recovery and (judgement.to_run or (judgement.opens and is_queued)):
+            entry.recovery.inbox.post(Fault(member.key, message.epoch, fault.message, fault.probe_derived))
         return wire.FaultAnswer(
             recovery=judgement.recovery,
             run_id=entry.recovery.run_id if entry.recovery else None,

@@ -162,7 +162,7 @@ class _Execution:
         """The run to open at once; else the instance itself says when it needs one."""
         if self._is_deposed:
             # Nobody else leads while this process serves: it goes on, with the higher term it then claims.
-            return self._recovery.cause
+            return self._cause
         return self._closed.follow if self._closed else None
 
     # --- inside --------------------------------------------------------------------------------------------
@@ -170,6 +170,11 @@ class _Execution:
     @property
     def _entry(self) -> Entry:
         return self._registry.under_recovery(self._recovery.instance)
+
+    @property
+    def _cause(self) -> Cause:
+        """The run may have learnt more than what it was opened for."""
+        return self._run.cause if self._run else self._recovery.cause
 
     @property
     def _is_over(self) -> bool:
@@ -265,6 +270,6 @@ class _Execution:
             "run",
             message,
             level=level,
-            reason=f"{self._recovery.cause.reason}: {self._recovery.cause.text}",
+            reason=f"{self._cause.reason}: {self._cause.text}",
             member=member,
         )

@@ -161,6 +161,31 @@ def test_an_endpoint_that_is_normal_again_closes_the_run_untouched() -> None:
     assert not any(isinstance(action, SaveBudget) for action in drive.actions), "it cost nothing"
 
 
+def test_the_death_report_that_comes_after_the_heartbeat_names_the_cause() -> None:
+    abnormal = Cause(RunReason.FAULT, "endpoint 1 is abnormal", endpoint_abnormal=True)
+    drive = Drive.open(serving(), abnormal)
+    base = drive.run.base_epoch
+    actions = drive.step(Fault(drive.key(1), base, "engine 1: killed by SIGKILL"))
+    assert drive.run.cause.text == "engine 1: killed by SIGKILL"
+    assert drive.run.cause.reporter == drive.key(1)
+    assert InstanceInactive("engine 1: killed by SIGKILL") in actions
+    for index in range(2):
+        drive.answer(index, seen(drive.run.instance, drive.key(index), drive.now))
+    assert drive.run.step is RunStep.PREPARE, "a process is dead, whatever the endpoints look like"
+    drive.step(Fault(drive.key(0), base, "engine 0: killed by SIGTERM"))
+    assert drive.run.cause.text == "engine 1: killed by SIGKILL", "the first"
+
+
+def test_a_failed_probe_that_is_reported_still_leaves_the_engine_to_recover_itself() -> None:
+    abnormal = Cause(RunReason.FAULT, "endpoint 1 is abnormal", endpoint_abnormal=True)
+    drive = Drive.open(serving(), abnormal)
+    drive.step(Fault(drive.key(1), drive.run.base_epoch, "liveness failed", probe_derived=True))
+    for index in range(2):
+        drive.answer(index, seen(drive.run.instance, drive.key(index), drive.now))
+    assert drive.run.closing is Outcome.RECOVERED_ITSELF
+    assert drive.sent("abort") == [("#1", "abort")], "its reporter froze itself"
+
+
 def test_a_reporter_that_recovered_is_told_to_unfreeze() -> None:
     instance = serving()
     cause = replace(FAULT, endpoint_abnormal=True, reporter=instance.members[1].key)
@@ -522,10 +547,10 @@ def test_who_is_normal_and_waits_for_a_slower_member_does_not_stall() -> None:
 
 def test_F15_the_second_death_of_the_old_epoch_is_absorbed() -> None:
     drive = Drive.open(serving())
-    drive.step(Fault(drive.key(0), 4, 0, 4711))
+    drive.step(Fault(drive.key(0), 4, "engine 0: killed"))
     assert drive.run.step is RunStep.PROBE
     drive.to(RunStep.AWAIT)
-    drive.step(Fault(drive.key(0), 4, 0, 4711))
+    drive.step(Fault(drive.key(0), 4, "engine 0: killed"))
     assert drive.run.step is RunStep.AWAIT
 
 
@@ -534,7 +559,7 @@ def test_an_engine_dead_again_in_this_epoch_makes_a_new_run(how: str) -> None:
     drive = Drive.open(serving()).to(RunStep.AWAIT)
     match how:
         case "report":
-            drive.step(Fault(drive.key(1), drive.run.epoch, 1, 99))
+            drive.step(Fault(drive.key(1), drive.run.epoch, "engine 1: killed"))
         case "heartbeat":
             drive.heartbeat(1, ABNORMAL)
         case "poll":
@@ -553,7 +578,7 @@ def test_an_engine_dead_again_in_this_epoch_makes_a_new_run(how: str) -> None:
 def test_an_engine_dead_again_with_the_budget_spent_is_phase_two() -> None:
     instance = serving()
     drive = Drive.open(instance, budget=replace(fresh_budget(instance), runs=2)).to(RunStep.AWAIT)
-    drive.step(Fault(drive.key(1), drive.run.epoch, 1, 99))
+    drive.step(Fault(drive.key(1), drive.run.epoch, "engine 1: killed"))
     assert drive.run.step is RunStep.PHASE2
 
 

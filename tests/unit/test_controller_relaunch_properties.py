@@ -281,7 +281,7 @@ class RunMachine(RuleBasedStateMachine):
         if now and (supervisor := self._at(rank)) and supervisor.alive:
             supervisor.status = EndpointStatus.ABNORMAL
             if reported:
-                self._feed(Fault(self.drive.key(supervisor.rank), supervisor.epoch, rank, 100 + rank))
+                self._feed(Fault(self.drive.key(supervisor.rank), supervisor.epoch, "killed"))
 
     @precondition(lambda self: self._running())
     @rule(rank=st.integers(0, 2), registers=st.booleans(), now=RARELY)

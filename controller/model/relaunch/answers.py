@@ -85,7 +85,7 @@ def take_fault(run: Run, row: Progress, fault: Fault) -> Progress:
     row = replace(row, may_be_frozen=True)
     if fault.epoch != run.epoch or row.stage is not Stage.STARTED:
         return row
-    return replace(row, died=f"engine {fault.endpoint} on {row.address} died again in epoch {run.epoch}")
+    return replace(row, died=f"{fault.message}, again in epoch {run.epoch}")
 
 
 def take_registration(row: Progress, event: Registered) -> Progress:

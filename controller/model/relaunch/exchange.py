@@ -97,9 +97,10 @@ class Fault:
 
     member: MemberKey
     epoch: int | None
-    endpoint: int
-    pid: int | None
-    message: str = ""
+    message: str
+    """In words, naming the pod and the endpoint."""
+    probe_derived: bool = False
+    """The process lives, a probe failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,8 @@ def step(run: Run, event: Event, now: float) -> tuple[Run, tuple[Action, ...]]:
             run, actions = suspend(run, f"{row.address} obeys term {term}", journal=False, now=now)
             return run, (StepDown(term, f"{row.address} obeys term {term}, ours is {run.term}"), *actions)
         run = put(run, _taken(run, row, event, now))
+        if isinstance(event, Fault) and _explains(run, event):
+            return _explained(run, event, now)
     return _settle(run, now)
 
 
@@ -162,6 +164,24 @@ def _taken(run: Run, row: Progress, event: Event, now: float) -> Progress:
             return take_registration(row, event)
         case _:
             return row
+
+
+def _explains(run: Run, fault: Fault) -> bool:
+    """A heartbeat that shows the endpoint ABNORMAL may overtake the report that says why."""
+    return (
+        run.step is RunStep.PROBE
+        and run.cause.endpoint_abnormal
+        and run.cause.reporter is None
+        and fault.epoch in (None, run.base_epoch)
+    )
+
+
+def _explained(run: Run, fault: Fault, now: float) -> tuple[Run, tuple[Action, ...]]:
+    cause = replace(
+        run.cause, text=fault.message, endpoint_abnormal=fault.probe_derived, reporter=fault.member
+    )
+    run, actions = _settle(replace(run, cause=cause), now)
+    return run, (InstanceInactive(cause.text), *actions)
 
 
 def _deposed(event: Event) -> int | None:
