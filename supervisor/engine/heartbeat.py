@@ -70,16 +70,23 @@ class Heartbeat:
         self._interval_sec = interval_sec
         self._reports_first = reports_first
         self._sequence = 0
+        self._taken = 0
+        """Heartbeats that the controller took."""
         self._errors = ErrorWindow()
 
     async def run(self) -> None:
         """Until cancelled: nobody is told then; `leave` is for that."""
         await self._introduce(self._register)
         while True:
+            taken = self._taken
             try:
                 await self._beat_while_known()
-            except ControllerForgot:
+            except ControllerForgot as forgot:
                 self.connection.registered = False
+                if self._taken == taken:
+                    # It took the registration and no heartbeat: at its pace, whatever it means by that.
+                    self._lost(forgot)
+                    await trio.sleep(self._interval_sec)
                 await self._introduce(self._introduce_again)
 
     async def leave(self) -> None:
@@ -147,6 +154,7 @@ class Heartbeat:
         except ControllerError as error:
             self._lost(error)
             return
+        self._taken += 1
         self.connection.last_error = None
         self.connection.instance_id = answer.instance_id
         self._errors.clear("controller")

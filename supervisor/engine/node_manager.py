@@ -89,7 +89,8 @@ class NodeManager:
         identity = self._identity
         return wire.HeartbeatMsg(
             job_name=identity.job_name,
-            ins_id=operation.instance_id,
+            # Prepared is not started: another controller may take it into another instance.
+            ins_id=operation.instance_id if operation.ever_started else 0,
             ip=identity.pod_ip,
             status={str(self._engine.endpoint_id): self.judgement().status},
             namespace=identity.namespace,

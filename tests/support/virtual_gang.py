@@ -209,7 +209,7 @@ async def open_gang(
                 pod = VirtualPod(world.network, Path(volumes) / ip, ip, settings, gang.history, script or Script())
                 gang.pods.append(pod)
                 nursery.start_soon(pod.run)
-            await gang.until(lambda: all(pod.boots and hasattr(pod.it, "operations") for pod in gang.pods))
+            await gang.until(lambda: all(pod.boots and hasattr(pod.it, "operations") for pod in gang.pods), every=0)
             yield gang
             broken = gang.broken()
             nursery.cancel_scope.cancel(reason="the test is over")
