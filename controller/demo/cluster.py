@@ -140,7 +140,8 @@ def supervisor_spec(
     for directory in units:
         argv += ["--units", str(directory)]
     path = os.pathsep.join(filter(None, [search_path, base_environment()["PATH"]]))
-    return ContainerSpec(argv, environment={"PATH": path, **(environment or {})}, grace_period_sec=10)
+    known = {"PATH": path, "POD_VOLUME": str(pod.volume)}
+    return ContainerSpec(argv, environment={**known, **(environment or {})}, grace_period_sec=10)
 
 
 @dataclass(frozen=True)

@@ -229,14 +229,14 @@ async def test_S13_with_the_switch_off_the_arbiter_ends_the_supervisor(
 async def test_an_engine_that_cannot_start_ends_in_phase_2_and_not_in_a_loop(
     pods: PodsFactory, kubelet: Kubelet, engines: Engines
 ) -> None:
-    """The model disappears: relaunches are tried as often as the budget says, then the containers restart."""
+    """The model disappears while it is served: what the budget allows is tried in place, then the containers restart,
+    and when that does not help either the instance is held, idle, for somebody to look at."""
     require(engines, LLAMA_SERVER, REDIS_SERVER, NODE_EXPORTER)
     original = await tiny_model(engines, Shape())
     network = await pods(2)
-    model = network.pods[0].volume / "model.gguf"
-    copies = [pod.volume / "model.gguf" for pod in network.pods]
-    for copy in copies:
-        copy.write_bytes(original.read_bytes())
+    models = [pod.volume / "model.gguf" for pod in network.pods]
+    for model in models:
+        model.write_bytes(original.read_bytes())
     budget = {
         "fault_tolerance_config": {
             "engine_relaunch_poll_interval_sec": 0.2,
@@ -244,7 +244,7 @@ async def test_an_engine_that_cannot_start_ends_in_phase_2_and_not_in_a_loop(
             "engine_relaunch_backoff_sec": 0.5,
         }
     }
-    text = {**units(model), "engine.toml": ENGINE.format(model="${MODEL_DIR}/model.gguf")}
+    text = {**units(Path("${POD_VOLUME}/model.gguf")), "engine.toml": ENGINE.format(model="${POD_VOLUME}/model.gguf")}
     async with cluster(
         network,
         kubelet,
@@ -252,13 +252,28 @@ async def test_an_engine_that_cannot_start_ends_in_phase_2_and_not_in_a_loop(
         controller_settings=budget,
         supervisor_settings=ONE_EACH,
         search_path=engines.search_path,
-        environment={"MODEL_DIR": "/nowhere"},
     ) as running:
+        await running.instance(is_active)
+        for model in models:
+            model.unlink()
+        await kill_engine(running, 0)
         runs = await eventually(
             lambda: relaunches(running), lambda found: any(run["outcome"] == "held" for run in found), "held"
         )
-        assert all(run["outcome"] != "done" for run in runs)
-        assert set(running.supervisors[0].exit_codes) == {255}
+        reasons = [(run["reason"], run["outcome"]) for run in reversed(runs)]
+        assert reasons[0] == ("assemble", "done")
+        in_place = [run for run in runs if run["reason"] == "fault"]
+        assert 1 <= len(in_place) <= 3, reasons
+        assert in_place[0]["phase"] == 2, "the last one in place ends in phase 2"
+        for rank in (0, 1):
+            codes = running.supervisors[rank].exit_codes
+            assert codes, "phase 2 restarts the container"
+            assert set(codes) == {255}
+        held = len(running.supervisors[0].exit_codes)
+        view = await running.podvisor(0, "status")
+        engine = next(unit for unit in view["units"] if unit["name"] == "engine")
+        assert engine["pid"] is None
+        assert len(running.supervisors[0].exit_codes) == held, "held: idle, nothing counts, nothing restarts"
 
 
 async def relaunches(running: Cluster) -> list[Mapping[str, Any]]:
