@@ -39,6 +39,8 @@ class Gang:
     """Of all pods, in order."""
     alone: set[int] = field(default_factory=set)
     """Epochs that a test begins on one pod without the controller: no barrier is to be expected."""
+    touched: set[str] = field(default_factory=set)
+    """Units other than the engine that a test itself ends."""
     logs: list[EventLog] = field(default_factory=list)
     """Of each life of the controller."""
 
@@ -166,7 +168,7 @@ class Gang:
             f"I3: {unit} of {pod.ip} was started {len(times)} times in one container"
             for pod in self.pods
             for boot in pod.boots
-            for unit in (STORE, MONITOR)
+            for unit in {STORE, MONITOR} - self.touched
             if len(times := boot.processes.times(unit)) > 1
         ]
 

@@ -600,6 +600,25 @@ def test_polls_that_fail_mean_nothing_while_heartbeats_come() -> None:
     assert "heartbeats stay away" in drive.run.message
 
 
+def test_when_nobody_is_heard_loading_goes_on_for_it_may_be_us_who_are_cut_off() -> None:
+    drive = Drive.open(serving()).to(RunStep.AWAIT)
+    drive.heartbeat(0, INITIAL)
+    drive.heartbeat(1, INITIAL)
+    for _ in range(120):
+        drive.wait(1)
+        for index in range(2):
+            drive.step(MemberSilent(drive.key(index)))
+            if drive.asked(index):
+                drive.answer(index, SILENT)
+    assert drive.run.step is RunStep.AWAIT
+    drive.heartbeat(0, INITIAL)
+    while drive.run.step is RunStep.AWAIT:
+        drive.wait(1, heard=(0,))
+        if drive.asked(1):
+            drive.answer(1, SILENT)
+    assert f"{drive.run.rows[1].address} cannot be reached" in drive.run.message
+
+
 # --- a member lost ------------------------------------------------------------------------------------------
 
 
@@ -616,6 +635,8 @@ def test_F03_a_member_in_another_boot_ends_every_step_at_once(step: RunStep, how
         case "heartbeat":
             drive.heartbeat(1, INITIAL, boot_id="boot-1-2")
         case "silent":
+            if step is RunStep.AWAIT:  # what loads needs nobody, so it must not be us who are cut off
+                drive.wait(10, heard=(0,))
             drive.step(MemberSilent(drive.key(1)))
         case "answer":
             while not drive.asked(1):

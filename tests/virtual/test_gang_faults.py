@@ -207,6 +207,21 @@ async def test_a_short_cut_of_all_paths_costs_nothing(autojump_clock: MockClock)
         assert boots(gang) == [1, 1]
 
 
+@pytest.mark.parametrize("lasts_sec", [20.0, 100.0])
+async def test_a_cut_of_all_paths_while_loading_costs_nothing(autojump_clock: MockClock, lasts_sec: float) -> None:
+    async with open_gang(script=Script(load_sec=300.0)) as gang:
+        await gang.until(lambda: gang.step == "await")
+        await trio.sleep(30)
+        for pod in gang.pods:
+            gang.cut_off(pod)
+        await trio.sleep(lasts_sec)
+        for pod in gang.pods:
+            gang.heal(pod)
+        await gang.until_active(within=600)
+        assert [pod.spawns() for pod in gang.pods] == [1, 1]
+        assert boots(gang) == [1, 1]
+
+
 async def test_a_death_that_nobody_can_be_told_of_for_a_moment(autojump_clock: MockClock) -> None:
     async with open_gang() as gang:
         await gang.until_active()

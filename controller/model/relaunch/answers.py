@@ -94,6 +94,13 @@ def take_registration(row: Progress, event: Registered) -> Progress:
     return replace(_left(row), new_boot=True)
 
 
+def take_silence(run: Run, row: Progress) -> Progress:
+    """It was asked apart from this run, because its heartbeats stay away, and did not answer."""
+    if run.step is RunStep.AWAIT and not _others_were_heard_since(run, row):
+        return row
+    return replace(row, gone=row.gone or f"{row.address} cannot be reached")
+
+
 def last_heartbeat(row: Progress) -> float:
     return row.heartbeat.received_at if row.heartbeat else row.member.last_heard
 
@@ -109,6 +116,12 @@ def why_not_ready(run: Run, row: Progress, now: float) -> str | None:
     if now - last_heartbeat(row) > run.instance_settings.fresh_sec:
         return f"the heartbeats of {row.address} stay away"
     return None
+
+
+def _others_were_heard_since(run: Run, row: Progress) -> bool:
+    """Else it may be us who are cut off from all of them, and what loads needs nobody to go on loading."""
+    newest = max(last_heartbeat(other) for other in run.rows)
+    return newest - last_heartbeat(row) > run.instance_settings.fresh_sec
 
 
 def _polled(row: Progress) -> Progress:
@@ -161,7 +174,8 @@ def _take_unanswered(run: Run, row: Progress, message: str, *, silent: bool, now
     gone = f"{row.address} cannot be reached, {row.tries} tries: {message}"
     if _is_commanded(run, row) or run.step is RunStep.PROBE:
         return settled(replace(row, gone=gone))
-    if now - last_heartbeat(row) > run.instance_settings.heartbeat_timeout_active_sec:
+    stale = now - last_heartbeat(row) > run.instance_settings.heartbeat_timeout_active_sec
+    if stale and (run.step is not RunStep.AWAIT or _others_were_heard_since(run, row)):
         return settled(replace(row, gone=f"{gone}; its heartbeats stay away too"))
     return replace(row, due=now + run.settings.engine_relaunch_poll_interval_sec)
 

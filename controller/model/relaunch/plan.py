@@ -25,6 +25,7 @@ from controller.model.relaunch.answers import (
     take_fault,
     take_heartbeat,
     take_registration,
+    take_silence,
     told_boot,
 )
 from controller.model.relaunch.dispatch import put, send_due
@@ -159,7 +160,7 @@ def _taken(run: Run, row: Progress, event: Event, now: float) -> Progress:
         case Fault():
             return take_fault(run, row, event)
         case MemberSilent():
-            return replace(row, gone=row.gone or f"{row.address} cannot be reached")
+            return take_silence(run, row)
         case Registered():
             return take_registration(row, event)
         case _:
