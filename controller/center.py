@@ -10,7 +10,7 @@ import logging
 import trio
 
 from controller.model.instance import Instance
-from controller.model.member import Member, Observation
+from controller.model.member import Member
 from controller.model.relaunch.exchange import Accepted, Probe
 from controller.recovery import Recovery
 from controller.registry import Departure, Registry
@@ -76,8 +76,7 @@ class Center:
         answer = await self._supervisors.ask(
             member.address, Probe(run_id=""), self._registry.policy.relaunch.status_timeout_sec
         )
-        seen = answer if isinstance(answer, Observation) else None
-        self._registry.answered_directly(member, seen, trio.current_time())
+        self._registry.answered_directly(member, answer, trio.current_time())
 
     async def _dismiss(self, departure: Departure) -> None:
         """Its supervisors stop, all at the same time; one that cannot be told is named."""

@@ -28,6 +28,10 @@ class Entry:
     """Members that are being asked directly."""
     told_incomplete_at: float | None = None
     """The `last_registration_at` about which people were told."""
+    told_waiting: bool = False
+    """People were told what the gang, complete as it is, waits for."""
+    refused: str = ""
+    """The last registration that was refused, if nobody has joined since."""
     terminating: str | None = None
     """Why it ends, from an operator's word until its recovery has closed."""
     _orders: dict[MemberKey, tuple[Order, float]] = field(default_factory=dict)

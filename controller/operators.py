@@ -45,7 +45,7 @@ class Operators:
         if not instance.complete:
             raise Conflict(f"instance {instance_id} is not complete: {assembly.missing(instance)}")
         if instance.held:
-            raise Conflict(f"instance {instance_id} is held: {instance.reason}")
+            raise Conflict(f"instance {instance_id} is held: {instance.held}")
         return self._registry.open(entry, Cause(RunReason.OPERATOR, reason or "asked by an operator"), now)
 
     def abort(self, run_id: str, reason: str) -> None:

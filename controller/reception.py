@@ -18,6 +18,9 @@ from controller.registry import Registry
 from supervisor import wire
 from supervisor.shared.error_window import ErrorWindow
 
+REFUSED_WINDOW_SEC = 300.0
+"""A supervisor that is refused registers again for ever; the same refusal is told once in this time."""
+
 
 class Unknown(Exception):
     """A message from somebody who must register (again) first: answered 503."""
@@ -27,6 +30,7 @@ class Reception:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._repeated = ErrorWindow()
+        self._refused = ErrorWindow(REFUSED_WINDOW_SEC)
 
     def register(self, message: wire.RegisterMsg, now: float) -> Joined | Rejected:
         self._registry.terms.learn(message.term)
@@ -38,21 +42,20 @@ class Reception:
             new_id=self._registry.next_id,
             settings=self._registry.policy.instance,
         )
-        self._registry.joined(answer, message.boot_id, now)
-        return answer
+        return self._registered(answer, message, now)
 
     def reregister(self, message: wire.ReregisterMsg, now: float) -> Joined | Rejected:
         self._registry.terms.learn(message.term)
         key = assembly.instance_key(message)
         newest = self._registry.newest(key)
         if newest is None and self._registry.has(message.instance_id):
-            return Rejected(
+            answer: Joined | Rejected = Rejected(
                 wire.ErrorCode.STALE_EPOCH,
                 f"the id {message.instance_id} is another instance's: stop the engines and register anew",
             )
-        answer = assembly.reregister(newest, message, now=now, settings=self._registry.policy.instance)
-        self._registry.joined(answer, message.boot_id, now)
-        return answer
+        else:
+            answer = assembly.reregister(newest, message, now=now, settings=self._registry.policy.instance)
+        return self._registered(answer, message, now)
 
     def heartbeat(self, message: wire.HeartbeatMsg, now: float) -> wire.HeartbeatAnswer:
         """Raises Unknown."""
@@ -141,6 +144,33 @@ class Reception:
                     )
                     return wire.FaultAnswer(recovery=wire.Recovery.NONE, term=self._registry.terms.current)
         raise Unknown(f"no member has the address {message.pod_ip}")
+
+    def _registered(
+        self, answer: Joined | Rejected, message: wire.RegisterMsg | wire.ReregisterMsg, now: float
+    ) -> Joined | Rejected:
+        self._registry.joined(answer, message.boot_id, now)
+        if isinstance(answer, Rejected):
+            self._tell_refused(answer, message, now)
+        return answer
+
+    def _tell_refused(
+        self, answer: Rejected, message: wire.RegisterMsg | wire.ReregisterMsg, now: float
+    ) -> None:
+        who = f"{message.pod_ip}:{message.nm_port} of {message.namespace}/{message.job_name}"
+        if entry := self._registry.of_key(assembly.instance_key(message)):
+            entry.refused = answer.message
+        held_back = self._refused.admit(f"{who} {answer.message}", now)
+        if held_back is None:
+            return
+        self._registry.events.append(
+            "member",
+            f"registration of {who} refused: {answer.message}",
+            level="warning",
+            namespace=message.namespace,
+            job_name=message.job_name,
+            instance_id=entry.instance.id if entry else None,
+            reason=answer.code,
+        )
 
     def _reporter(self, message: wire.SoftwareFaultMsg) -> tuple[Entry, Member]:
         """An unextended peer names neither job nor instance nor boot, so that its address has to do."""

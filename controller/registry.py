@@ -22,8 +22,17 @@ from controller.model.assembly import Joined, Rejected
 from controller.model.budget import Budget, BudgetKey
 from controller.model.instance import AskDirectly, Instance, InstanceStatus
 from controller.model.member import InstanceKey, Member, MemberKey, Observation, same_boot
-from controller.model.need import run_needed
-from controller.model.relaunch.exchange import Cancel, CancelKind, Heartbeat, MemberSilent, Registered
+from controller.model.need import not_prepared, run_needed, waits_for
+from controller.model.relaunch.exchange import (
+    Answer,
+    Cancel,
+    CancelKind,
+    Heartbeat,
+    MemberSilent,
+    Refused,
+    Registered,
+    Unreachable,
+)
 from controller.model.relaunch.run import Cause
 from controller.policy import Policy
 from controller.recovery import Recovery
@@ -125,14 +134,20 @@ class Registry:
             self._past.pop(key, None)
         self.next_id = max(self.next_id, answer.instance.id + 1)
         entry.instance = answer.instance
-        if isinstance(answer, Rejected):
-            self._life_over(entry, answer.superseded, boot_id, answer.message)
-        elif answer.life is not assembly.Life.SAME:
-            self._life_over(entry, answer.place, boot_id, f"{answer.member.node} registered")
+        if isinstance(answer, Joined):
+            entry.refused = ""
+            if answer.life is not assembly.Life.SAME:
+                self.tell(entry, "member", _welcome(answer), member=answer.member)
+                self._life_over(entry, answer.place, boot_id)
+        elif answer.superseded is not None:
+            self._life_over(entry, answer.superseded, boot_id)
         self.consider(entry, now)
 
     def observe(self, entry: Entry, member: MemberKey, seen: Observation, now: float) -> None:
+        before = entry.instance.member(member)
         entry.instance = instances.observe(entry.instance, member, seen)
+        if before and before.unreachable_since is not None and same_boot(before.boot_id, seen.boot_id):
+            self.tell(entry, "member", f"{before.address} is heard again", member=member)
         if entry.recovery:
             entry.recovery.inbox.post(Heartbeat(member, seen))
         self.consider(entry, now)
@@ -155,8 +170,8 @@ class Registry:
             if now >= budget.stable_at(instance.since, self.policy.relaunch):
                 yield whole
 
-    def answered_directly(self, member: Member, seen: Observation | None, now: float) -> None:
-        """A silent member was asked; None: it did not answer. `member` is as it was when it was asked."""
+    def answered_directly(self, member: Member, answer: Answer, now: float) -> None:
+        """A silent member was asked for its status. `member` is as it was then."""
         entry = self._entries.get(member.key.instance)
         if entry is None:
             return
@@ -166,10 +181,12 @@ class Registry:
             # Meanwhile it was heard, or a new life has taken its place.
             return
         # Another boot's answer proves that this life is over, whatever is there now.
-        if seen is not None and same_boot(member.boot_id, seen.boot_id):
-            self.observe(entry, member.key, seen, now)
+        if isinstance(answer, Observation) and same_boot(member.boot_id, answer.boot_id):
+            self.observe(entry, member.key, answer, now)
             return
         entry.instance = instances.unreachable(entry.instance, member.key, now)
+        silent = f"no heartbeat of {member.address} for {now - member.last_heard:.0f} s"
+        self.tell(entry, "member", f"{silent}; asked directly: {_words(answer)}", level="warning", member=member.key)
         if entry.recovery:
             entry.recovery.inbox.post(MemberSilent(member.key))
         self.consider(entry, now)
@@ -180,6 +197,7 @@ class Registry:
         """The recovery of this instance: a new one, unless one is open (C1)."""
         if entry.recovery is None:
             entry.recovery = Recovery(entry.instance.key, self._new_run_id(), cause, now)
+            entry.told_waiting = False
             entry.forget_orders()
             self.opened.append(entry.recovery)
             self._call_attention()
@@ -220,6 +238,8 @@ class Registry:
             self._drop(entry)
         elif cause := run_needed(entry.instance, self.policy.relaunch):
             self.open(entry, cause, now)
+        else:
+            self._tell_if_waiting(entry)
 
     def tell(
         self,
@@ -251,11 +271,8 @@ class Registry:
 
     # --- inside --------------------------------------------------------------------------------------------
 
-    def _life_over(self, entry: Entry, place: MemberKey | None, boot_id: str | None, said: str) -> None:
-        if place is None:
-            return
+    def _life_over(self, entry: Entry, place: MemberKey, boot_id: str | None) -> None:
         entry.forget_orders(place)
-        self.tell(entry, "member", said, member=place)
         if entry.recovery:
             entry.recovery.inbox.post(Registered(place, boot_id))
 
@@ -287,6 +304,15 @@ class Registry:
         self.departures.append(Departure(deleted, to_stop))
         self._call_attention()
 
+    def _tell_if_waiting(self, entry: Entry) -> None:
+        """Once, what keeps a complete gang from being started; who is missing is told by registrations."""
+        instance = entry.instance
+        if entry.told_waiting or not instance.complete or instance.held or not not_prepared(instance):
+            return
+        if waiting := waits_for(instance):
+            entry.told_waiting = True
+            self.tell(entry, "member", waiting)
+
     def _tell_if_incomplete(self, entry: Entry, now: float) -> None:
         instance = entry.instance
         is_overdue = now - instance.last_registration_at > self.policy.assemble_timeout_sec
@@ -298,3 +324,19 @@ class Registry:
     def _call_attention(self) -> None:
         self.attention.set()
         self.attention = trio.Event()
+
+
+def _welcome(joined: Joined) -> str:
+    """Who came, in which life, and who is still missing."""
+    member = joined.instance.member(joined.member)
+    who = f"{member.address} registered as node {member.node_rank}" if member else str(joined.member)
+    if joined.life is assembly.Life.NEW_BOOT:
+        who += ", its container restarted" if joined.place == joined.member else f", in place of {joined.place.node}"
+    return f"{who}: {joined.instance.reason}"
+
+
+def _words(answer: Answer) -> str:
+    """Why a direct question was not answered by the life that was asked."""
+    if isinstance(answer, Observation):
+        return "another boot answers, its container restarted"
+    return answer.message if isinstance(answer, Unreachable | Refused) else str(answer)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from controller.entry import Entry
 from controller.model.member import Member
+from controller.model.need import waits_for
 from controller.model.relaunch.view import view as run_view
 from controller.recovery import Recovery
 from supervisor.wire import (
@@ -32,8 +33,15 @@ def instance_view(entry: Entry, now: float, to_wall: Callable[[float], str]) -> 
         endpoints=tuple(view for member in instance.members for view in _endpoints(entry, member)),
         recovery=_recovery(entry.recovery, to_wall) if entry.recovery else None,
         namespace=instance.key.namespace,
-        reason=instance.reason,
+        reason=_reason(entry),
     )
+
+
+def _reason(entry: Entry) -> str:
+    """Why it is in its status, or what it waits for; a refused registration may be who is missing."""
+    waiting = waits_for(entry.instance) if entry.recovery is None else None
+    refused = f"; refused: {entry.refused}" if entry.refused and not entry.instance.complete else ""
+    return (waiting or entry.instance.reason) + refused
 
 
 def open_run_view(recovery: Recovery, instance_id: int, to_wall: Callable[[float], str]) -> RunView:

@@ -187,7 +187,7 @@ def _start_over(
     instance: Instance, member: Member, spec: GangSpec, life: Life, epoch: int, now: float
 ) -> Joined:
     """Nobody of the old configuration lives: a rollout begins (design 8, Rollouts)."""
-    fresh = replace(instance, spec=spec, members=(), held=False, abandoned_epoch=None)
+    fresh = replace(instance, spec=spec, members=(), held="", abandoned_epoch=None)
     seated = replace(member, node_rank=member.node_index or 0)
     return Joined(_with_members(fresh, (seated,), epoch, now), member.key, life, member.key)
 
@@ -199,6 +199,8 @@ def _with_members(instance: Instance, members: tuple[Member, ...], epoch: int, n
         highest_epoch=max(instance.highest_epoch, epoch),
         last_registration_at=now,
     )
+    if changed.complete and not instance.complete:
+        return replace(changed, reason=f"all {len(members)} members have registered")
     return replace(changed, reason=missing(changed) or instance.reason)
 
 

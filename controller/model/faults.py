@@ -176,7 +176,7 @@ def _no_run(fault: SoftwareFault, instance: Instance, handled: frozenset[FaultId
     if fault.identity.epoch is not None and fault.identity.epoch < instance.epoch:
         return f"the engine of epoch {fault.identity.epoch} was replaced, the instance is in {instance.epoch}"
     if instance.held:
-        return f"the instance is held: {instance.reason}"
+        return f"the instance is held: {instance.held}"
     if instance.abandoned_epoch == instance.epoch:
         return "an operator gave the relaunch of this epoch up"
     if any(member.leaving for member in instance.members):

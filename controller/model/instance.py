@@ -82,8 +82,8 @@ class Instance:
     """When it came into this status."""
     reason: str = ""
     """Why it is in this status, in words."""
-    held: bool = False
-    """Its budget is spent: assembled, but not started until an operator resets it or a new digest comes."""
+    held: str = ""
+    """Why it is assembled but not started, until an operator resets it or a new digest comes."""
     abandoned_epoch: int | None = None
     """An operator gave the relaunch of this epoch's engines up."""
     last_registration_at: float = 0.0
@@ -250,12 +250,12 @@ def abandon(instance: Instance) -> Instance:
 
 def hold(instance: Instance, reason: str) -> Instance:
     """InstanceHeld of a run."""
-    return replace(instance, held=True, reason=reason)
+    return replace(instance, held=reason)
 
 
 def release(instance: Instance) -> Instance:
     """An operator's reset-failed; the budget is reset with it."""
-    return replace(instance, held=False, abandoned_epoch=None, reason="reset by an operator")
+    return replace(instance, held="", abandoned_epoch=None, reason="reset by an operator")
 
 
 def activate(instance: Instance, reason: str, now: float) -> Instance:

@@ -5,6 +5,7 @@ So a lost event, a restarted controller or a run that ended badly never leaves a
 
 from __future__ import annotations
 
+from controller.model.assembly import missing
 from controller.model.instance import Instance, InstanceStatus, abnormal_endpoints
 from controller.model.relaunch.run import Cause, RunReason
 from controller.model.settings import RelaunchSettings
@@ -36,6 +37,22 @@ def run_needed(instance: Instance, settings: RelaunchSettings) -> Cause | None:
             return None
         return Cause(RunReason.ASSEMBLE, f"all {len(instance.members)} members have registered")
     return _abnormal(instance, settings)
+
+
+def waits_for(instance: Instance) -> str | None:
+    """For people: what `run_needed` waits for before it lets a gang start; None if for nothing."""
+    if instance.status is InstanceStatus.DELETED or any(member.leaving for member in instance.members):
+        return None
+    if instance.held:
+        return f"held: {instance.held}"
+    if not instance.complete:
+        return missing(instance)
+    if away := [member.address for member in instance.members if member.unreachable_since is not None]:
+        return f"{', '.join(away)} cannot be reached"
+    if any(member.in_epoch for member in instance.members):
+        return None
+    waiting = not_prepared(instance)
+    return f"waits for the dependencies of {', '.join(waiting)}" if waiting else None
 
 
 def not_prepared(instance: Instance) -> tuple[str, ...]:

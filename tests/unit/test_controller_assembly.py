@@ -192,9 +192,10 @@ def test_a_new_configuration_is_accepted_once_nobody_of_the_old_lives() -> None:
     changes = {"config_digest": "sha256:2", "nnodes": 1, "parallel_config": ParallelConfig()}
     first = rejected(instance, registration(0, boot_id="x", **changes), now=5.0)
     assert first.instance is not None
-    reborn = joined(replace(first.instance, held=True), registration(0, boot_id="x", **changes), now=30.0)
+    held = replace(first.instance, held="its budget is spent")
+    reborn = joined(held, registration(0, boot_id="x", **changes), now=30.0)
     assert reborn.complete
-    assert (reborn.spec.config_digest, reborn.held) == ("sha256:2", False)
+    assert (reborn.spec.config_digest, reborn.held) == ("sha256:2", "")
     assert reborn.highest_epoch == 4
 
 

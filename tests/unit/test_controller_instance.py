@@ -29,7 +29,7 @@ from controller.model.instance import (
     why_not_ready,
 )
 from controller.model.member import Observation, observed, seen_in_heartbeat, seen_in_status
-from controller.model.need import not_prepared, run_needed
+from controller.model.need import not_prepared, run_needed, waits_for
 from controller.model.relaunch.run import RunReason
 from controller.model.settings import RelaunchSettings
 from supervisor.wire import (
@@ -285,6 +285,31 @@ def test_a_gang_whose_stores_still_load_is_not_started_yet() -> None:
     assert run_needed(cold, SETTINGS) is None
     assert not_prepared(cold) == tuple(member.address for member in cold.members)
     assert run_needed(prepared(assembled(features=())), SETTINGS) is not None
+
+
+def test_people_are_told_what_a_gang_waits_for() -> None:
+    cold = assembled()
+    second = cold.members[1]
+    alone = joined(None, registration(0))
+    assert waits_for(alone) == "1 of 2 members: node 1 missing"
+    assert waits_for(cold) == "waits for the dependencies of 10.0.0.1:1026, 10.0.0.2:1026"
+    ready = observe(cold, second.key, seen(cold, second.key, 1.0, prepared=True))
+    assert waits_for(ready) == "waits for the dependencies of 10.0.0.1:1026"
+    assert waits_for(prepared(cold)) is None
+    assert waits_for(unreachable(cold, second.key, 1.0)) == "10.0.0.2:1026 cannot be reached"
+    assert waits_for(ACTIVE) is None
+    assert waits_for(delete(ACTIVE, "terminated", 1.0)) is None
+
+
+def test_a_held_instance_says_so_whatever_is_seen_of_its_members() -> None:
+    held = hold(joined(ACTIVE, registration(1, boot_id="boot-1-2")), "its containers restarted 3 times")
+    verdict = judge(held, False, 1.0, INSTANCE_SETTINGS)
+    assert isinstance(verdict, Verdict)
+    assert waits_for(transition(held, verdict, 1.0)) == "held: its containers restarted 3 times"
+
+
+def test_a_gang_that_is_complete_no_longer_says_who_is_missing() -> None:
+    assert assembled().reason == "all 2 members have registered"
 
 
 def test_a_healthy_gang_needs_nothing() -> None:

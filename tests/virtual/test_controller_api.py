@@ -22,6 +22,7 @@ from supervisor.shared.tokens import TokenFile
 from tests.support.controller_world import open_world
 from tests.support.fake_supervisor import Script
 from tests.support.memory_network import MemoryNetwork, open_memory_network
+from tests.unit.controller_gang import registration
 
 # httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
@@ -175,12 +176,65 @@ async def test_an_instance_without_any_budget_is_held_until_it_is_reset(autojump
         await world.until(lambda: world.it.registry.recoveries() == [])
         refused = await world.client.post(f"/v1/instances/{instance.id}/relaunch")
         assert refused.status_code == 409
-        assert "held" in refused.json()["message"]
+        assert "is held: its containers restarted 1 times" in refused.json()["message"]
+        await world.until(lambda: len(world.did("register")) == 4)
+        await trio.sleep(10)
+        view = (await world.client.get(f"/v1/instances/{instance.id}")).json()
+        assert view["reason"].startswith("held: its containers restarted 1 times")
         gang[0].change(load_fails=False)
         answer = await world.client.post(f"/v1/instances/{instance.id}/reset-failed")
         assert answer.status_code == 200
         active = await world.until_active(epoch=3)
         assert not active.held
+
+
+async def test_people_see_what_a_gang_waits_for(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        world.add_gang(size=2, script=Script(dependencies_sec=60))
+        await world.until(lambda: len(world.did("register")) == 2)
+        await trio.sleep(30)
+        (view,) = (await world.client.get("/v1/instances")).json()["instances"]
+        waits = "waits for the dependencies of 10.0.0.0:1026, 10.0.0.1:1026"
+        assert view["reason"] == waits
+        await world.until_active()
+        assert [event.message for event in world.it.events.since(0)].count(waits) == 1
+        (view,) = (await world.client.get("/v1/instances")).json()["instances"]
+        assert view["reason"].startswith("all endpoints are normal")
+
+
+async def test_people_see_a_registration_that_is_refused(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        for number in range(20):
+            await trio.sleep(10)
+            for index, digest in ((0, "sha256:a"), (1, "sha256:b")):
+                message = registration(index, config_digest=digest)
+                answer = await world.client.post("/controller/register", content=wire.encode(message))
+                assert answer.status_code == (409 if index else 200), number
+        difference = "its config_digest is sha256:b, not sha256:a, as 10.0.0.1:1026 has registered"
+        (view,) = (await world.client.get("/v1/instances")).json()["instances"]
+        assert view["reason"].startswith("1 of 2 members: node 1 missing; refused: 10.0.0.2:1026")
+        assert difference in view["reason"]
+        told = [event for event in world.it.events.since(0) if difference in event.message]
+        assert [(event.kind, event.level) for event in told] == [("member", "warning")]
+
+
+async def test_people_see_who_cannot_be_reached_and_why(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        gang = world.add_gang(size=2, script=Script(dependencies_sec=600))
+        await world.until(lambda: len(world.did("register")) == 2)
+        world.network.partition(gang[1].ip, "controller")
+        await trio.sleep(30)
+        (view,) = (await world.client.get("/v1/instances")).json()["instances"]
+        assert view["reason"] == "10.0.0.1:1026 cannot be reached"
+        world.network.heal(gang[1].ip, "controller")
+        world.network.heal("controller", gang[1].ip)
+        await trio.sleep(30)
+        told = [event.message for event in world.it.events.since(0) if event.member == "default/job/#1"]
+        assert [message.split(";")[0] for message in told[1:]] == [
+            "no heartbeat of 10.0.0.1:1026 for 12 s",
+            "10.0.0.1:1026 is heard again",
+        ]
+        assert "no answer within 2 s" in told[1]
 
 
 class Guarded:

@@ -17,7 +17,7 @@ from controller.store.base import Loaded
 from controller.store.memory import MemoryStore
 from controller.terms import Terms
 from supervisor.wire import RegisterMsg
-from tests.unit.controller_gang import registration, seen
+from tests.unit.controller_gang import SILENT, registration, seen
 
 SILENT_SEC = 11.0
 
@@ -50,7 +50,7 @@ async def test_an_answer_about_an_earlier_life_says_nothing_of_the_present_one(a
     here = registry()
     question = await asked_because_silent(here)
     instance = register(here, registration(1, boot_id="boot-1-2"), SILENT_SEC + 1).instance
-    told = seen(instance, question.key, SILENT_SEC + 2) if answered == "by the new life" else None
+    told = seen(instance, question.key, SILENT_SEC + 2) if answered == "by the new life" else SILENT
     here.answered_directly(question, told, SILENT_SEC + 2)
     newest = here.newest(question.key.instance)
     assert newest is not None
@@ -65,7 +65,7 @@ async def test_who_was_heard_while_it_was_asked_can_be_reached() -> None:
     entry = here.of_key(question.key.instance)
     assert entry is not None
     here.observe(entry, question.key, seen(entry.instance, question.key, 12.0), 12.0)
-    here.answered_directly(question, None, 13.0)
+    here.answered_directly(question, SILENT, 13.0)
     member = entry.instance.member(question.key)
     assert member is not None
     assert member.unreachable_since is None
