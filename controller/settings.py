@@ -165,8 +165,10 @@ SECTIONS: Mapping[str, type] = {
 }
 
 NOT_CARRIED_OUT: Mapping[str, str] = {
+    "controller.state_dir": 'not carried out yet: the store "memory" keeps no files',
     "controller.store": 'only "memory" is carried out yet',
     "fault_tolerance_config.on_member_lost": 'only "restart-all" is carried out yet',
+    "fault_tolerance_config.rejoin_timeout_sec": 'not carried out yet: on_member_lost is "restart-all"',
     "fault_tolerance_config.max_phase2_fraction": "this brake is not carried out yet",
     **dict.fromkeys(("tls.cert", "tls.key", "tls.client_ca"), "the controller cannot serve TLS yet: leave it out"),
     "auth.roles": "the controller cannot tell roles apart yet: leave it out",

@@ -56,6 +56,7 @@ def test_the_supervisors_part_of_a_shared_file_is_left_alone(tmp_path: Path) -> 
         ("[controller]\nport = 5\nprobe_port = 5", "must differ from port"),
         ("[controller]\nstore = 'etcd'", 'only "memory" is carried out'),
         ("[controller]\nstroe = 'memory'", "store"),
+        ("[controller]\nstate_dir = '/var/lib'", "not carried out"),
         ("[tls]\ncert = 'x'", "cannot serve TLS yet"),
         ("[auth]\nroles = 'x'", "cannot tell roles apart"),
         ("[fault_tolerance_config]\nengine_relaunch_dispatch_retries = 0", "from 1 to 10"),
@@ -64,7 +65,8 @@ def test_the_supervisors_part_of_a_shared_file_is_left_alone(tmp_path: Path) -> 
         ("[fault_tolerance_config]\nengine_relaunch_backoff_max_sec = 1", "must not be shorter"),
         ("[fault_tolerance_config]\nmax_phase2_fraction = 1.5", "from 0 to 1"),
         ("[fault_tolerance_config]\nmax_phase2_fraction = 0.5", "not carried out"),
-        ("[fault_tolerance_config]\non_member_lost = 'rejoin'", "carried out yet"),
+        ("[fault_tolerance_config]\nrejoin_timeout_sec = 60", "not carried out"),
+        ("[fault_tolerance_config]\non_member_lost = 'rejoin'", 'only "restart-all" is carried out'),
         ("[fault_tolerance_config]\nenable_engine_relaunch = 'yes'", "true or false"),
     ],
 )
@@ -73,6 +75,16 @@ def test_what_cannot_be_is_said_with_its_place(tmp_path: Path, text: str, said: 
         load(written(tmp_path, text), {})
     assert said in str(error.value)
     assert "podvisor.toml" in str(error.value)
+
+
+def test_a_value_that_only_says_what_is_done_anyway_may_stand(tmp_path: Path) -> None:
+    load(
+        written(
+            tmp_path,
+            "[controller]\nstore = 'memory'\n[fault_tolerance_config]\non_member_lost = 'restart-all'\n",
+        ),
+        {},
+    )
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
