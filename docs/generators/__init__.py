@@ -1,0 +1,1 @@
+"""One module for each page of docs/reference/, and what they share."""

@@ -1,0 +1,31 @@
+"""commands.md: every command with the help that it prints."""
+
+from __future__ import annotations
+
+import click
+
+from generators import markdown
+from supervisor.cli import podvisor
+
+SOURCES = ("supervisor/cli", "controller/cli")
+COLUMNS = 110
+
+
+def page() -> str:
+    context = _context(podvisor, "podvisor", None)
+    names = podvisor.list_commands(context)
+    parts = [_section("podvisor", podvisor, context)]
+    for name in names:
+        command = podvisor.get_command(context, name)
+        assert command is not None, name
+        parts.append(_section(f"podvisor {name}", command, _context(command, name, context)))
+    return markdown.page("Commands", SOURCES, *parts)
+
+
+def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
+    """Not as wide as this terminal: as wide as every page."""
+    return click.Context(command, parent, name, terminal_width=COLUMNS, help_option_names=["-h", "--help"])
+
+
+def _section(title: str, command: click.Command, context: click.Context) -> str:
+    return f"## {title}\n\n```text\n{command.get_help(context).rstrip()}\n```"
