@@ -23,26 +23,11 @@ REST_GRACE_SEC = 3.0
 """For what the command leaves behind."""
 
 FORWARDED = tuple(
-    signal.Signals(number)
-    for number in signal.valid_signals()
-    if number <= signal.SIGSYS
-    and number
-    not in (
-        signal.SIGKILL,
-        signal.SIGSTOP,
-        signal.SIGCHLD,
-        signal.SIGTTIN,
-        signal.SIGTTOU,
-        # Faults of our own, not messages.
-        signal.SIGSEGV,
-        signal.SIGBUS,
-        signal.SIGFPE,
-        signal.SIGILL,
-        signal.SIGPROF,
-        signal.SIGTRAP,
-        signal.SIGSYS,
-    )
+    signal.valid_signals()
+    - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU}
+    - {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGPROF, signal.SIGTRAP, signal.SIGSYS}
 )
+"""All that can be caught and mean something to a command; the second line are faults of our own, not messages."""
 
 
 async def run_command(argv: Sequence[str]) -> int:
@@ -93,4 +78,5 @@ def exit_status_of(status: ExitStatus) -> int:
     if status.code is not None:
         return status.code
     assert status.signal is not None, "one of both is set"
-    return 128 + signal.Signals[status.signal].value
+    name, _, above = status.signal.partition("+")  # SIGRTMIN+3
+    return 128 + signal.Signals[name] + int(above or 0)

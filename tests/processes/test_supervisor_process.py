@@ -13,6 +13,7 @@ from tests.support.real_processes import TIMEOUT_SEC, alive, told
 from tests.support.running_supervisor import (
     FOREVER,
     RunningSupervisor,
+    blocks,
     left_behind,
     service,
     shell,
@@ -79,18 +80,6 @@ async def test_sigterm_during_start_up_is_not_lost(tmp_path: Path) -> None:
         running.signal(signal.SIGTERM)
         assert await running.ended() == 0
         assert left_behind() == {}
-
-
-async def blocks(pid: int, number: signal.Signals) -> None:
-    with trio.fail_after(TIMEOUT_SEC):
-        while not blocked(pid) >> (number - 1) & 1:
-            await trio.sleep(0.001)  # another process blocks it: there is no event to wait for
-
-
-def blocked(pid: int) -> int:
-    """The signal mask of a process, as proc_pid_status(5) writes it."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("SigBlk:")).split()[1], 16)
 
 
 async def test_a_second_sigterm_hurries(tmp_path: Path) -> None:

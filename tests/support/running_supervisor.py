@@ -58,10 +58,11 @@ class Lines:
 
     async def saw(self, pattern: str, count: int = 1) -> re.Match[str]:
         """The match in the `count`th line that matches, once there is one. Fails if the stream ends before."""
-        with trio.fail_after(TIMEOUT_SEC):
-            while len(found := self.matching(pattern)) < count:
-                assert not self.ended.is_set(), f"it never said {pattern!r}, but:\n{self}"
+        with trio.move_on_after(TIMEOUT_SEC):
+            while not self.ended.is_set() and len(self.matching(pattern)) < count:
                 await self._news.wait()
+        found = self.matching(pattern)
+        assert len(found) >= count, f"it said {pattern!r} {len(found)} times, not {count}, but:\n{self}"
         return found[count - 1]
 
     async def read(self, stream: trio.abc.ReceiveStream) -> None:
@@ -177,12 +178,9 @@ async def supervisor(
 
 
 @asynccontextmanager
-async def command_mode(
-    *command: str, stdin: int = subprocess.DEVNULL, wrapper: Sequence[str] = (), **variables: str
-) -> AsyncIterator[Running]:
-    """`podvisor run -- COMMAND`, just begun. At the end everything that is left of it is killed."""
-    process = await _open([*wrapper, *PODVISOR, "run", "--", *command], stdin, subprocess.PIPE, variables)
-    running = Running(process)
+async def program(*command: str, stdin: int = subprocess.PIPE) -> AsyncIterator[Running]:
+    """Any program, just begun. At the end everything that is left of it is killed."""
+    running = Running(await _open(command, stdin, subprocess.PIPE, {}))
     async with _held(running):
         yield running
 
@@ -205,9 +203,19 @@ def left_behind() -> dict[int, str]:
     return {pid: procfs.command_of(pid) or "zombie" for pid in procfs.children_of_ours()}
 
 
-async def _open(
-    command: Sequence[str], stdin: int, stdout: int, variables: Mapping[str, str]
-) -> trio.Process:
+async def blocks(pid: int, number: signal.Signals) -> None:
+    """Until a process holds this signal back (proc_pid_status(5), SigBlk)."""
+    with trio.fail_after(TIMEOUT_SEC):
+        while not _blocked(pid) >> (number - 1) & 1:
+            await trio.sleep(0.001)  # another process blocks it: there is no event to wait for
+
+
+def _blocked(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("SigBlk:")).split()[1], 16)
+
+
+async def _open(command: Sequence[str], stdin: int, stdout: int, variables: Mapping[str, str]) -> trio.Process:
     become_subreaper()
     return await trio.lowlevel.open_process(
         list(command), stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=environment(**variables)

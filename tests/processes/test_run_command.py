@@ -1,0 +1,158 @@
+"""`podvisor run -- COMMAND`, in the place of tini or dumb-init."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import trio
+
+from supervisor.process import procfs
+from tests.support.real_processes import TIMEOUT_SEC
+from tests.support.running_supervisor import (
+    PODVISOR,
+    Running,
+    blocks,
+    environment,
+    left_behind,
+    podvisor,
+    program,
+    shell,
+)
+
+RUN = (*PODVISOR, "run", "--")
+PYTHON = (sys.executable, "-I", "-S", "-c")
+FORWARDED = [
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE),
+    *(signal.SIGALRM, signal.SIGTERM, signal.SIGCONT, signal.SIGTSTP, signal.SIGURG, signal.SIGXCPU, signal.SIGXFSZ),
+    *(signal.SIGVTALRM, signal.SIGWINCH, signal.SIGIO, signal.SIGPWR, signal.SIGRTMIN, signal.SIGRTMIN + 3),
+]
+LISTENER = """
+import os, signal, sys
+def tell(number, frame): os.write(1, f"{who} got {number}\\n".encode())
+for number in map(int, sys.argv[1:]): signal.signal(number, tell)
+who = "child" if os.fork() == 0 else "main"
+os.write(1, f"{who} ready\\n".encode())
+while True: signal.pause()
+"""
+ORPHANS = 50
+ORPHAN_MAKER = f"""
+import os, sys, time
+def others(): return sum(pid.isdecimal() for pid in os.listdir("/proc")) - len({{1, os.getpid()}})
+alive, held = os.pipe()
+for _ in range({ORPHANS}):
+    if os.fork() == 0:
+        if os.fork() == 0: os.read(0, 1)
+        os._exit(0)
+    os.wait()
+os.close(held)
+print("made", flush=True)
+os.read(alive, 1)
+expected = int(sys.argv[1])
+while others() != expected: time.sleep(0.01)
+print("left:", others(), flush=True)
+"""
+"""The orphans end when our standard input does; it ends when so many are left in its pid namespace."""
+
+needs_namespaces = pytest.mark.skipif(os.geteuid() != 0, reason="a pid namespace of its own needs root")
+PID_NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 126, 127, 128, 255])
+async def test_the_exit_code_is_the_commands(code: int) -> None:
+    done = await podvisor("run", "--", *shell(f"exit {code}"))
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGRTMIN + 3])
+async def test_death_by_a_signal_is_128_and_its_number(number: int) -> None:
+    done = await podvisor("run", "--", *shell(f"kill -{number} $$"))
+    assert done.returncode == 128 + number
+
+
+async def test_a_command_that_cannot_be_executed(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.touch(mode=0o644)
+    missing = await podvisor("run", "--", "/no/such/program")
+    assert (missing.returncode, missing.stderr) == (
+        127,
+        "podvisor: cannot execute '/no/such/program': no such file\n",
+    )
+    refused = await podvisor("run", "--", str(plain))
+    assert refused.returncode == 126
+    assert "permission denied (its mode is 0644)" in refused.stderr
+
+
+async def test_signals_reach_the_command_and_its_group() -> None:
+    async with program(*RUN, *PYTHON, LISTENER, *map(str, map(int, FORWARDED))) as running:
+        for who in ("main", "child"):
+            await running.stdout.saw(f"{who} ready")
+        for number in FORWARDED:
+            os.kill(running.pid, number)
+            for who in ("main", "child"):
+                await running.stdout.saw(f"{who} got {int(number)}$")
+
+
+async def test_standard_streams_and_environment_are_passed_through() -> None:
+    with trio.fail_after(TIMEOUT_SEC):
+        done = await trio.run_process(
+            [*RUN, *shell("cat; echo $GREETING; echo complaint >&2; pwd")],
+            stdin=b"what was typed\n",
+            capture_stdout=True,
+            capture_stderr=True,
+            env=environment(GREETING="hello", PODVISOR_SOCKET="/not/used"),
+            cwd="/usr",
+        )
+    assert done.stdout.decode() == "what was typed\nhello\n/usr\n"
+    assert done.stderr.decode() == "complaint\n"
+
+
+async def test_what_the_command_leaves_behind_is_ended() -> None:
+    async with program(*RUN, *shell("setsid sleep 600 & sleep 600 & exit 7")) as running:
+        assert await running.ended() == 7
+        assert left_behind() == {}
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
+    "init, left",
+    [(RUN, 0), (("sh", "-c", 'exec "$@"', "sh"), ORPHANS)],
+    ids=["podvisor", "no init at all"],
+)
+async def test_orphans_are_reaped(init: Sequence[str], left: int) -> None:
+    """The second case is the control: without an init the same program counts every one of its orphans."""
+    async with program(*PID_NAMESPACE, *init, *PYTHON, ORPHAN_MAKER, str(left)) as running:
+        await running.stdout.saw("made")
+        assert running.process.stdin is not None
+        await running.process.stdin.aclose()
+        await running.stdout.saw(f"left: {left}$")
+        assert await running.ended() == 0
+
+
+@needs_namespaces
+async def test_as_pid_1_sigterm_during_start_up_is_not_lost() -> None:
+    async with program(*PID_NAMESPACE, *RUN, "sleep", "600") as running:
+        init = await child_of(running)
+        await blocks(init, signal.SIGTERM)
+        os.kill(init, signal.SIGTERM)
+        assert await running.ended() == 128 + signal.SIGTERM
+
+
+async def child_of(running: Running) -> int:
+    """The one that runs podvisor: between its fork and its exec, unshare(1) itself holds SIGTERM back."""
+    with trio.fail_after(TIMEOUT_SEC):
+        while not (found := [pid for pid in children_of(running.pid) if is_podvisor(pid)]):
+            await trio.sleep(0.001)  # another process does it: there is no event to wait for
+    return found[0]
+
+
+def children_of(pid: int) -> list[int]:
+    return [stat.pid for stat in procfs.scan().values() if stat.parent == pid]
+
+
+def is_podvisor(pid: int) -> bool:
+    return procfs.command_of(pid).startswith(PODVISOR[0])
