@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.model import assembly, budget
 from controller.model import instance as instances
 from controller.model.budget import Budget
-from controller.model.relaunch.exchange import Cancel, CancelKind
+from controller.model.relaunch.exchange import CancelKind
 from controller.model.relaunch.run import Cause, RunReason
 from controller.recovery import Recovery
 from controller.registry import Registry
@@ -33,7 +33,7 @@ class Operators:
         entry = self._registry.entry(instance_id)
         entry.terminating = reason or "terminated by an operator"
         if entry.recovery:
-            entry.recovery.inbox.post(Cancel(CancelKind.DELETED, entry.terminating))
+            entry.recovery.cancel(CancelKind.DELETED, entry.terminating)
         self._registry.consider(entry, now)
 
     def relaunch(self, instance_id: int, reason: str, now: float) -> Recovery:
@@ -52,7 +52,7 @@ class Operators:
         """The run closes by its own clean-up. Raises NoSuchRun, and Conflict if it is over."""
         for recovery in self._registry.recoveries():
             if recovery.run_id == run_id:
-                recovery.inbox.post(Cancel(CancelKind.ABORT, reason or "aborted by an operator"))
+                recovery.cancel(CancelKind.ABORT, reason or "aborted by an operator")
                 return
         if any(view.id == run_id for view in self._registry.closed_runs):
             raise Conflict(f"the run {run_id} is over")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import trio
 
 from controller.model.member import InstanceKey
-from controller.model.relaunch.exchange import Event, Heartbeat, Tick
+from controller.model.relaunch.exchange import Cancel, CancelKind, Event, Heartbeat, Tick
 from controller.model.relaunch.run import Cause, Run
 
 
@@ -34,8 +34,11 @@ class Inbox:
                 await self._arrived.wait()
         return self._events.popleft() if self._events else Tick()
 
-    def clear(self) -> None:
+    def drain(self) -> tuple[Event, ...]:
+        """What waits, in order; nothing waits any more."""
+        waiting = tuple(self._events)
         self._events.clear()
+        return waiting
 
     def _forget_older(self, event: Heartbeat) -> None:
         seen = event.observation
@@ -62,6 +65,16 @@ class Recovery:
     inbox: Inbox = field(default_factory=Inbox)
     run: Run | None = None
     """As the strategy left it last; None while it waits for its turn."""
+    queue: trio.CancelScope = field(default_factory=trio.CancelScope)
+    """Around that wait."""
+    withdrawn: Cancel | None = None
+    """Who no longer wants it said so."""
+
+    def cancel(self, kind: CancelKind, reason: str) -> None:
+        """The run ends itself; one that waits for its turn need not wait for that."""
+        self.withdrawn = Cancel(kind, reason)
+        self.inbox.post(self.withdrawn)
+        self.queue.cancel(reason=reason)
 
     @property
     def step(self) -> str:

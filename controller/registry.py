@@ -25,7 +25,6 @@ from controller.model.member import InstanceKey, Member, MemberKey, Observation,
 from controller.model.need import not_prepared, run_needed, waits_for
 from controller.model.relaunch.exchange import (
     Answer,
-    Cancel,
     CancelKind,
     Heartbeat,
     MemberSilent,
@@ -277,13 +276,15 @@ class Registry:
             entry.recovery.inbox.post(Registered(place, boot_id))
 
     def _judge(self, entry: Entry, now: float) -> None:
-        verdict = instances.judge(entry.instance, entry.recovery is not None, now, self.policy.instance)
+        # A run that waits for its turn decides nothing yet: meanwhile the instance is what is seen of it.
+        run_open = entry.recovery is not None and entry.recovery.run is not None
+        verdict = instances.judge(entry.instance, run_open, now, self.policy.instance)
         if isinstance(verdict, AskDirectly):
             self._ask(entry, verdict)
         elif verdict is not None:
             self.change(entry, instances.transition(entry.instance, verdict, now))
             if entry.instance.status is InstanceStatus.DELETED and entry.recovery:
-                entry.recovery.inbox.post(Cancel(CancelKind.DELETED, entry.instance.reason))
+                entry.recovery.cancel(CancelKind.DELETED, entry.instance.reason)
 
     def _ask(self, entry: Entry, verdict: AskDirectly) -> None:
         for key in verdict.members:

@@ -6,7 +6,7 @@ and what comes back is fed to it as events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import trio
 
@@ -22,6 +22,7 @@ from controller.model.relaunch.exchange import (
     CancelKind,
     Close,
     Event,
+    Fault,
     Send,
     Unreachable,
 )
@@ -55,26 +56,42 @@ class EngineRelaunch:
         self._registry = registry
         self._supervisors = supervisors
         self._store = store
-        self._turns = trio.CapacityLimiter(max_concurrent_runs)
+        self._turns = trio.Semaphore(max_concurrent_runs, max_value=max_concurrent_runs)
 
     async def execute(self, recovery: Recovery) -> Outcome:
-        """One run, from its journal row to its end.
+        """One run, from its journal row to its end, in its turn.
+
+        Who waits for containers in phase 2 starts nothing, so its turn is another's.
 
         Cancelled, it stops at once and then, shielded and for CLEANUP_SEC at most, sends abort to every
         supervisor that may be frozen by it and has not started (S07). With a durable store nothing is sent:
         another life of the controller resumes the run.
         """
         execution = _Execution(recovery, self._registry, self._supervisors, self._store)
+        kind = CancelKind.SUSPEND if self._store.durable else CancelKind.ABORT
+        cancel = Cancel(kind, "the controller stops")
         try:
-            async with self._turns:
-                await execution.begin()
-                await execution.drive()
+            if await self._its_turn_comes(recovery):
+                try:
+                    await execution.begin()
+                    await execution.relaunch_in_place()
+                finally:
+                    self._turns.release()
+                await execution.finish()
+            elif recovery.withdrawn is not None:
+                cancel = recovery.withdrawn
         finally:
-            kind = CancelKind.SUSPEND if self._store.durable else CancelKind.ABORT
             with trio.move_on_after(CLEANUP_SEC + GRACE_SEC, shield=True):
-                await execution.end(Cancel(kind, "the controller stops"))
+                await execution.end(cancel)
             execution.close()
         return execution.outcome()
+
+    async def _its_turn_comes(self, recovery: Recovery) -> bool:
+        """False if the recovery was withdrawn before. Cancelled, it has no turn."""
+        with recovery.queue:
+            await self._turns.acquire()
+            return True
+        return False
 
 
 class _Execution:
@@ -116,40 +133,49 @@ class _Execution:
         )
         self._adopt(run, actions)
 
-    async def drive(self) -> None:
-        """Until the run is closed. Cancelled, requests under way are cut off, perhaps after their effect."""
+    async def relaunch_in_place(self) -> None:
+        """Until the run is closed or decides that the containers restart."""
+        await self._drive(lambda run: run.phase == 1)
+
+    async def finish(self) -> None:
+        """Until the run is closed."""
+        await self._drive(lambda _: True)
+
+    async def _drive(self, goes_on: Callable[[Run], bool]) -> None:
+        """Cancelled or at its end, requests under way are cut off, perhaps after their effect."""
         async with trio.open_nursery() as nursery:
-            while True:
-                await self._carry_out(nursery)
-                if self._run is None or self._is_over:
-                    break
-                self._step(await self._recovery.inbox.next(plan.deadline(self._run)))
-            nursery.cancel_scope.cancel(reason="the run is closed")
+            while not self._is_over and goes_on(self._opened):
+                if self._waiting:
+                    await self._carry_out(nursery)
+                else:
+                    self._step(await self._recovery.inbox.next(plan.deadline(self._opened)))
+            nursery.cancel_scope.cancel(reason="nobody waits for these answers any more")
 
     async def end(self, cancel: Cancel) -> None:
         """Close the run by `cancel` if it is still open, CLEANUP_SEC later whatever was answered."""
         if self._run is None:
             self._open(self._registry.terms.current)
+            # Whoever reported while it waited may have frozen itself.
+            for event in self._recovery.inbox.drain():
+                if isinstance(event, Fault):
+                    self._step(event)
         if self._is_over:
             return
-        if self._run is not None and self._run.outcome is None:
+        if self._opened.outcome is None:
             # What was decided and not begun must not begin any more.
             self._waiting.clear()
-            self._recovery.inbox.clear()
+            self._recovery.inbox.drain()
             self._step(cancel)
         with trio.move_on_after(CLEANUP_SEC):
-            await self.drive()
+            await self.finish()
         if not self._is_over:
             self._step(exchange.Tick())
-            await self.drive()
+            await self.finish()
 
     def close(self) -> None:
         """Hand the instance back; synchronous, so that it happens in every case."""
-        run = self._run
-        if run is None:
-            return
         now = trio.current_time()
-        self._registry.close(self._recovery, view(run, wall_clock(now)), self._follow(), now)
+        self._registry.close(self._recovery, view(self._opened, wall_clock(now)), self._follow(), now)
 
     def outcome(self) -> Outcome:
         if self._closed is None:
@@ -162,7 +188,7 @@ class _Execution:
         """The run to open at once; else the instance itself says when it needs one."""
         if self._is_deposed:
             # Nobody else leads while this process serves: it goes on, with the higher term it then claims.
-            return self._cause
+            return self._opened.cause
         return self._closed.follow if self._closed else None
 
     # --- inside --------------------------------------------------------------------------------------------
@@ -172,19 +198,18 @@ class _Execution:
         return self._registry.under_recovery(self._recovery.instance)
 
     @property
-    def _cause(self) -> Cause:
-        """The run may have learnt more than what it was opened for."""
-        return self._run.cause if self._run else self._recovery.cause
+    def _opened(self) -> Run:
+        if self._run is None:
+            raise RuntimeError("a run must be opened before anything else is done with it")
+        return self._run
 
     @property
     def _is_over(self) -> bool:
         """Decided, recorded and told."""
-        return self._run is not None and self._run.outcome is not None and not self._waiting
+        return self._opened.outcome is not None and not self._waiting
 
     def _step(self, event: Event) -> None:
-        if self._run is None:
-            raise RuntimeError("a run must be opened before its first event")
-        run, actions = plan.step(self._run, event, trio.current_time())
+        run, actions = plan.step(self._opened, event, trio.current_time())
         self._adopt(run, actions)
 
     def _adopt(self, run: Run, actions: Iterable[Action]) -> None:
@@ -203,9 +228,7 @@ class _Execution:
             self._waiting.pop(0)
 
     async def _send(self, send: Send) -> None:
-        if self._run is None:
-            return
-        member = self._run.members[send.member].member
+        member = self._opened.members[send.member].member
         answer = await self._supervisors.ask(member.address, send.request, send.timeout_sec)
         self._leave_order(send, answer)
         if isinstance(answer, Observation):
@@ -265,11 +288,12 @@ class _Execution:
 
     def _tell(self, level: str, message: str, member: MemberKey | None = None) -> None:
         """One line: which run, in which step, why it was opened, what now."""
+        cause = self._opened.cause
         self._registry.tell(
             self._entry,
             "run",
             message,
             level=level,
-            reason=f"{self._cause.reason}: {self._cause.text}",
+            reason=f"{cause.reason}: {cause.text}",
             member=member,
         )

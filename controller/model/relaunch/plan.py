@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from controller.model.assembly import missing
 from controller.model.budget import Budget, Granted, held, next_run
 from controller.model.instance import Instance
 from controller.model.member import MemberKey
@@ -78,7 +79,8 @@ def open_run(
 ) -> tuple[Run, tuple[Action, ...]]:
     """Opens the one run of an instance; that there is at most one (C1) is the caller's to keep.
 
-    The instance must be complete, unless a member of it is lost, which leads to phase 2.
+    An instance that is not complete any more, because the run had to wait for its turn, is not started in part:
+    the run ends at once, unless a member is lost, which leads to phase 2.
     """
     run = Run(
         id=run_id,
@@ -212,6 +214,8 @@ def _cancel(run: Run, event: Cancel, now: float) -> tuple[Run, tuple[Action, ...
 def _first_step(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
     if lost := lost_members(run.instance):
         return enter_phase_two(run, lost, now)
+    if not run.instance.complete:
+        return clean_up(run, Outcome.ABORTED, missing(run.instance), now)
     if not run.counts:
         return enter_probe(run, run.cause.text, now)
     allowed = next_run(run.budget, run.settings)

@@ -1,0 +1,126 @@
+"""Runs that wait for their turn: what they keep promising, and how they end before it comes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from controller.model.instance import InstanceStatus
+from controller.policy import Policy
+from supervisor import wire
+from tests.support.controller_world import World, open_world
+from tests.support.fake_supervisor import FakeSupervisor
+
+# httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
+
+LOAD_SEC = 400.0
+
+
+@asynccontextmanager
+async def one_loads_and_one_waits() -> AsyncIterator[tuple[World, list[FakeSupervisor]]]:
+    """The only turn is that of the job `slow`; the engines of `waiting` are dead."""
+    async with open_world(Policy(max_concurrent_runs=1)) as world:
+        slow, waiting = world.add_gang("slow"), world.add_gang("waiting")
+        await world.until_active("slow")
+        await world.until_active("waiting")
+        for fake in slow:
+            fake.change(load_sec=LOAD_SEC)
+        slow[0].kill_engine()
+        await world.until(lambda: len(world.did("start")) == 6)
+        waiting[0].kill_engine()
+        waiting[1].kill_engine()
+        await world.until(lambda: all(fake.answers for fake in waiting))
+        yield world, waiting
+
+
+async def queued_run(world: World) -> str:
+    views = (await world.client.get("/v1/instances")).json()["instances"]
+    (recovery,) = [view["recovery"] for view in views if view["job_name"] == "waiting"]
+    assert recovery["step"] == "queued"
+    return str(recovery["run_id"])
+
+
+async def test_it_is_out_of_routing_and_visible_and_its_reporters_stay_frozen(autojump_clock: MockClock) -> None:
+    async with one_loads_and_one_waits() as (world, gang):
+        await world.until(lambda: world.instance("waiting").status is InstanceStatus.INACTIVE, within=5)
+        assert [fake.answers[0].recovery for fake in gang] == [wire.Recovery.ENGINE_RELAUNCH] * 2
+        run_id = await queued_run(world)
+        runs = (await world.client.get("/v1/relaunches")).json()["relaunches"]
+        assert run_id in [run["id"] for run in runs if run["outcome"] is None]
+        await trio.sleep(300)
+        assert all(fake.is_frozen for fake in gang)
+        await world.until_active("waiting", epoch=2)
+        assert [fake.boots for fake in gang] == [1, 1]
+
+
+async def test_an_operator_need_not_wait_for_its_turn_to_abort_it(autojump_clock: MockClock) -> None:
+    async with one_loads_and_one_waits() as (world, gang):
+        run_id = await queued_run(world)
+        answer = await world.client.post(f"/v1/relaunches/{run_id}/abort")
+        assert answer.status_code == 202
+        await world.until(lambda: world.it.registry.closed_runs[0].id == run_id, within=5)
+        assert world.it.registry.closed_runs[0].outcome == "aborted"
+        # Whoever froze itself for it was told.
+        assert {who for who, _ in world.did("abort")} == {fake.ip for fake in gang}
+        assert not any(fake.is_frozen for fake in gang)
+
+
+async def test_its_instance_can_be_terminated(autojump_clock: MockClock) -> None:
+    async with one_loads_and_one_waits() as (world, gang):
+        await queued_run(world)
+        for fake in gang:
+            fake.change(container_restart_sec=None)
+        message = wire.TerminateInstanceMsg(instance_id=world.instance("waiting").id, reason="scaled in")
+        await world.client.post("/controller/terminate_instance", content=wire.encode(message))
+        await world.until(lambda: len(world.it.registry.entries()) == 1, within=10)
+        await world.until(lambda: not any(fake.is_running for fake in gang), within=10)
+
+
+async def test_who_waits_for_containers_lets_the_next_one_start(autojump_clock: MockClock) -> None:
+    async with open_world(Policy(max_concurrent_runs=1)) as world:
+        gone, waiting = world.add_gang("gone"), world.add_gang("waiting")
+        await world.until_active("gone")
+        await world.until_active("waiting")
+        gone[0].change(container_restart_sec=None)
+        gone[0].kill_container()
+        await world.until(lambda: bool(world.did("stop")))
+        died = trio.current_time()
+        waiting[0].kill_engine()
+        await world.until_active("waiting", epoch=2)
+        assert trio.current_time() - died < 30, "phase 2 of the other one lasts 300 s"
+
+
+async def test_a_gang_that_lost_a_member_while_it_waited_is_not_started_in_part(autojump_clock: MockClock) -> None:
+    async with open_world(Policy(max_concurrent_runs=1)) as world:
+        slow = world.add_gang("slow")
+        await world.until_active("slow")
+        for fake in slow:
+            fake.change(load_sec=LOAD_SEC)
+        slow[0].kill_engine()
+        await world.until(lambda: len(world.did("start")) == 4)
+        message = wire.RegisterMsg(
+            job_name="job", model_name="tiny", role="union", pod_ip="10.9.0.1", nm_port="1026",
+            business_port=("8000",), mgmt_port=("8001",), nnodes=1, features=wire.FEATURES, boot_id="old",
+        )  # fmt: skip
+        assert (await world.client.post("/controller/register", content=wire.encode(message))).is_success
+        beat = wire.HeartbeatMsg(
+            job_name="job", ins_id=0, ip="10.9.0.1", status={}, nm_port="1026", boot_id="old", prepared=True
+        )
+        assert (await world.client.post("/controller/heartbeat", content=wire.encode(beat))).is_success
+        await world.until(lambda: len(world.it.registry.recoveries()) == 2)
+        # A rollout: the same job has two nodes now, of which one is here when the turn comes.
+        await trio.sleep(60)
+        gang = world.add_gang("job", size=2)
+        world.network.partition(gang[1].ip, "controller")
+        await world.until(lambda: gang[0].registrations == 1)
+        await world.until_active("slow", epoch=2)
+        await trio.sleep(60)
+        assert gang[0].did("prepare") == gang[0].did("start") == []
+        world.network.heal(gang[1].ip, "controller")
+        world.network.heal("controller", gang[1].ip)
+        await world.until_active("job")
