@@ -34,8 +34,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     status: EndpointStatus = EndpointStatus.INITIAL
     device_infos: tuple[DeviceInfo, ...] = ()
     headless: bool = False
+    """It serves nobody itself: the endpoint of node rank 0 does, for an engine that spans nodes."""
     # ours
     ranks: tuple[int, int] | None = None
+    """First data-parallel rank and their number; absent where the id is the rank."""
     bootstrap_port: str | None = None
     role: str | None = None
     model_name: str | None = None
@@ -80,17 +82,22 @@ class SupervisorIdentity(msgspec.Struct, frozen=True, kw_only=True):
     # ours
     enable_engine_relaunch: bool = True
     freeze_sec: float | None = None
+    """`engine_restart_freeze_sec` of this supervisor."""
     namespace: str = "default"
     pod_name: str | None = None
     pod_uid: str | None = None
     boot_id: str | None = None
+    """Of one supervisor process: tells a container restart from a network fault."""
     node_index: int | None = None
     bootstrap_port: str | None = None
     rendezvous_ports: str | None = None
+    """`FIRST-LAST`; one of them for each epoch."""
     config_digest: str | None = None
+    """All members of an instance must have the same; a new one brings a new budget."""
     version: str | None = None
     protocol: int | None = None
     features: tuple[str, ...] = ()
+    """What this peer knows beyond the reference system: `prepare`, `epoch`, `orders`."""
     epoch: int = 0
     """The highest seen here, so that a controller without memory never commands a lower one."""
     term: int = 0
@@ -142,6 +149,7 @@ class HeartbeatMsg(msgspec.Struct, frozen=True, kw_only=True):
     term: int = 0
     boot_id: str | None = None
     sequence: int = 0
+    """Counts up in one boot, so that an overtaken heartbeat is known; 0: not told."""
     freeze_remaining_sec: float = 0.0
     relaunch_count: int = 0
     prepared: bool = False
@@ -149,8 +157,10 @@ class HeartbeatMsg(msgspec.Struct, frozen=True, kw_only=True):
     step: Step = Step.IDLE
     run_id: str | None = None
     progress_age_sec: float | None = None
+    """Since the loading engine last showed progress."""
     config_digest: str | None = None
     leaving: bool = False
+    """This supervisor is on its way out."""
 
 
 class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,6 +236,7 @@ class StartCmdMsg(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     nnodes: int = 1
     master_port: int | None = None
+    """Another one in each epoch, so that a new rank never meets an old one."""
     dp_size: int = 1
     node_addrs: tuple[str, ...] = ()
     """Addresses by node rank."""
