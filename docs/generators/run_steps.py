@@ -1,8 +1,8 @@
 """The steps of a relaunch run (states.md), found by driving its plan.
 
 A gang of two: member 0 does all that a member can do, as answers, heartbeats, reports, silence and new boots; member 1
-does at once what it is asked and is always heard. So everything that one member can bring about is seen, beside a gang
-that is well; what two bad ones can do together leads to the same steps.
+does at once what it is asked and is always heard. So everything is seen that one member can bring about in a gang that
+is otherwise well; two bad ones at the same time are not driven here but in the property tests.
 """
 
 from __future__ import annotations

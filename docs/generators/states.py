@@ -127,7 +127,8 @@ def _run() -> str:
     return "\n\n".join(
         (
             "## A relaunch run",
-            f'From "{ANY}" leads what does so from every one.',
+            f'In a gang of which one member does everything that a member can do. From "{ANY}" leads what does so from'
+            " every one.",
             diagram(ways, RunStep.OPEN),
             "What the run says on each way. N is a number, CODE an [error code](messages.md#errorcode); WHY is the"
             " supervisor's word, DEATH the report's.",
