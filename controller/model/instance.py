@@ -134,8 +134,10 @@ def judge(
         return Verdict(InstanceEvent.HEARTBEAT_TIMEOUT, over)
     if run_open:
         return None
-    if instance.status is InstanceStatus.ACTIVE and stale:
-        return Verdict(InstanceEvent.HEARTBEAT_TIMEOUT, f"{_addresses(stale)} cannot be reached")
+    if stale and instance.status is not InstanceStatus.INITIAL:
+        is_news = instance.status is InstanceStatus.ACTIVE
+        event = InstanceEvent.HEARTBEAT_TIMEOUT if is_news else InstanceEvent.ABNORMAL
+        return Verdict(event, f"{_addresses(stale)} cannot be reached")
     return _judge_observations(instance, now, settings)
 
 

@@ -207,12 +207,24 @@ def silent_again(instance: Instance, at: float) -> Instance:
 
 def test_it_is_deleted_only_when_all_were_silent_for_300_s() -> None:
     inactive = silent(deactivate(ACTIVE, "silent", 11.0))
-    assert event(inactive, 300.0) is InstanceEvent.INIT
+    assert event(inactive, 300.0) is InstanceEvent.ABNORMAL
     assert event(inactive, 301.0) is InstanceEvent.HEARTBEAT_TIMEOUT
     assert event(inactive, 301.0, run_open=True) is InstanceEvent.HEARTBEAT_TIMEOUT
     one = inactive.members[0]
     alive = observe(inactive, one.key, seen(inactive, one.key, 295.0))
-    assert event(silent_again(alive, 296.0), 301.0) is InstanceEvent.INIT
+    assert event(silent_again(alive, 296.0), 301.0) is InstanceEvent.ABNORMAL
+
+
+def test_who_is_inactive_because_nobody_answers_stays_so_until_somebody_does() -> None:
+    gone = deactivate(ACTIVE, "10.0.0.2:1026 cannot be reached", 11.0)
+    gone = unreachable(gone, gone.members[1].key, 11.0)
+    gone = observe(gone, gone.members[0].key, seen(gone, gone.members[0].key, 12.0))
+    verdict = judge(gone, False, 12.0, INSTANCE_SETTINGS)
+    assert verdict == Verdict(InstanceEvent.ABNORMAL, "10.0.0.2:1026 cannot be reached")
+    back = observe(gone, gone.members[1].key, seen(gone, gone.members[1].key, 13.0))
+    verdict = judge(back, False, 13.0, INSTANCE_SETTINGS)
+    assert isinstance(verdict, Verdict)
+    assert verdict.event is InstanceEvent.NORMAL
 
 
 def test_leaving_is_draining_and_the_last_one_gone_is_deleted_at_once() -> None:
