@@ -11,7 +11,7 @@ from controller.cli.client import ControllerClient, controller_options
 from supervisor import wire
 from supervisor.shared.words import duration, table
 
-_COLOURS = {"done": "green", "recovered_itself": "green", "obsolete": None, "running": "yellow"}
+_COLOURS = {"done": "green", "recovered_itself": "green", "running": "yellow"}
 
 
 @click.command("relaunches")

@@ -78,11 +78,6 @@ def held(budget: Budget, settings: RelaunchSettings) -> Held | None:
     )
 
 
-def remaining(budget: Budget, settings: RelaunchSettings) -> int:
-    """Relaunches in place that are left; the metric podvisor_budget_remaining."""
-    return max(0, settings.engine_relaunch_max_attempts - budget.runs)
-
-
 def reset(budget: Budget) -> Budget:
     """After a stable period, or by an operator."""
     return Budget(budget.key)

@@ -55,9 +55,7 @@ class Observation:
     freeze_remaining_sec: float = 0.0
     progress_age_sec: float | None = None
     leaving: bool = False
-    term: int = 0
     sequence: int = 0
-    instance_id: int = 0
 
     @property
     def abnormal(self) -> tuple[int, ...]:
@@ -82,9 +80,6 @@ class Member:
     bootstrap_port: str | None = None
     rendezvous_ports: str | None = None
     features: tuple[str, ...] = ()
-    enable_engine_relaunch: bool = True
-    freeze_sec: float | None = None
-    version: str | None = None
     ranktable: Ranktable | None = None
     observation: Observation | None = None
     in_epoch: bool = False
@@ -132,9 +127,7 @@ def seen_in_heartbeat(message: HeartbeatMsg, now: float) -> Observation:
         freeze_remaining_sec=message.freeze_remaining_sec,
         progress_age_sec=message.progress_age_sec,
         leaving=message.leaving,
-        term=message.term,
         sequence=message.sequence,
-        instance_id=message.ins_id,
     )
 
 
@@ -154,8 +147,6 @@ def seen_in_status(message: NodeManagerStatus, now: float) -> Observation:
         freeze_remaining_sec=message.freeze_remaining_sec,
         progress_age_sec=max(ages, default=None),
         leaving=message.leaving,
-        term=message.term,
-        instance_id=message.instance_id,
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 from controller.model.instance import Instance, endpoint_ids
 from controller.model.member import Member
 from controller.model.registration import port_range
-from supervisor.wire import DeviceInfo, Endpoint, EndpointStatus, Ranktable, StartCmdMsg
+from supervisor.wire import DeviceInfo, Endpoint, Ranktable, StartCmdMsg
 
 DEFAULT_RENDEZVOUS_PORTS = range(29500, 29600)
 
@@ -33,20 +33,6 @@ def placement(instance: Instance, member: Member, *, epoch: int, run_id: str, te
         master_port=_master_port(master, epoch),
         dp_size=instance.spec.parallel.dp_size,
         node_addrs=tuple(m.ip for m in instance.members),
-    )
-
-
-def endpoints_of(instance: Instance, member: Member) -> tuple[Endpoint, ...]:
-    """The endpoints of one pod with their last seen status."""
-    seen = member.observation
-    statuses = seen.statuses if seen else {}
-    return tuple(
-        msgspec.structs.replace(
-            endpoint,
-            status=(status := statuses.get(endpoint.id, EndpointStatus.INITIAL)),
-            ready=status is EndpointStatus.NORMAL,
-        )
-        for endpoint in _placed(instance, member)
     )
 
 

@@ -73,9 +73,6 @@ def member_of(
         bootstrap_port=message.bootstrap_port,
         rendezvous_ports=message.rendezvous_ports,
         features=message.features,
-        enable_engine_relaunch=message.enable_engine_relaunch,
-        freeze_sec=message.freeze_sec,
-        version=message.version,
         ranktable=message.ranktable if isinstance(message, RegisterMsg) else None,
     )
 

@@ -40,7 +40,7 @@ CLEANUP_SEC = 3.0
 """Of a cancelled run: abort goes to all who may be frozen, at once, and nobody is waited for longer."""
 GRACE_SEC = 0.5
 """For the journal rows that close such a run."""
-FOLLOWED = frozenset({RunOutcome.DONE, RunOutcome.RECOVERED_ITSELF, RunOutcome.OBSOLETE})
+FOLLOWED = frozenset({RunOutcome.DONE, RunOutcome.RECOVERED_ITSELF})
 
 
 class EngineRelaunch:

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from controller.model import assembly
 from controller.model.assembly import Joined, Life, Rejected, find_member
 from controller.model.instance import Instance, begin_epoch, delete
-from controller.model.placement import endpoints_of, placement, ranktable
+from controller.model.placement import placement, ranktable
 from supervisor.wire import (
     DeviceInfo,
     Endpoint,
-    EndpointStatus,
     ErrorCode,
     ParallelConfig,
     Ranktable,
@@ -23,7 +22,7 @@ from supervisor.wire import (
     RegisterMsg,
     ReregisterMsg,
 )
-from tests.unit.controller_gang import INSTANCE_SETTINGS, assembled, joined, registration, seen, serving
+from tests.unit.controller_gang import INSTANCE_SETTINGS, assembled, joined, registration, serving
 
 
 def register(instance: Instance | None, message: RegisterMsg, now: float = 0.0) -> Joined | Rejected:
@@ -333,13 +332,6 @@ def test_the_master_port_is_another_one_in_the_next_epoch() -> None:
         placement(instance, instance.members[1], epoch=e, run_id="r", term=1).master_port for e in (4, 5, 6)
     ]
     assert ports == [30000, 30001, 30000]
-
-
-def test_endpoints_show_what_was_last_seen_of_them() -> None:
-    instance = serving()
-    assert [e.ready for m in instance.members for e in endpoints_of(instance, m)] == [True, True]
-    assert endpoints_of(assembled(), assembled().members[0])[0].status is EndpointStatus.INITIAL
-    assert seen(instance, instance.members[1].key, 0.0).statuses.keys() == {1}
 
 
 def test_ranktables_are_merged_in_rank_order_and_devices_shared_out() -> None:

@@ -17,9 +17,7 @@ class RunReason(StrEnum):
 
     FAULT = "fault"
     ASSEMBLE = "assemble"
-    ESCALATION = "escalation"
     OPERATOR = "operator"
-    RELOAD = "reload"
 
 
 class RunStep(StrEnum):
@@ -41,7 +39,6 @@ class Outcome(StrEnum):
     DONE = "done"
     PHASE2 = "phase2"
     ABORTED = "aborted"
-    OBSOLETE = "obsolete"
     RECOVERED_ITSELF = "recovered_itself"
     HELD = "held"
     SUSPENDED = "suspended"
@@ -193,7 +190,7 @@ class Run:
     @property
     def counts(self) -> bool:
         """It uses the budget up; what a person or an assembly asks for is no sign of a broken model."""
-        return self.cause.reason in (RunReason.FAULT, RunReason.ESCALATION)
+        return self.cause.reason is RunReason.FAULT
 
     @property
     def by_restart(self) -> bool:
