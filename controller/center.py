@@ -5,25 +5,20 @@ Woken by the registry's events; once a second it lets the registry look at what 
 
 from __future__ import annotations
 
-import logging
-
 import trio
 
 from controller.model.instance import Instance
 from controller.model.member import Member
 from controller.model.relaunch.exchange import Accepted, Probe
-from controller.recovery import Recovery
 from controller.registry import Departure, Registry
 from controller.store.base import Store
-from controller.strategy.base import Failed, Strategy
+from controller.strategy.base import Strategy
 from controller.supervisors import Supervisors
 from supervisor import wire
 
 TICK_SEC = 1.0
 STOP_TRIES = 3
 STOP_TIMEOUT_SEC = 3.0
-
-log = logging.getLogger(__name__)
 
 
 class Center:
@@ -48,7 +43,7 @@ class Center:
     def _begin_what_is_wanted(self, nursery: trio.Nursery) -> None:
         registry = self._registry
         while registry.opened:
-            nursery.start_soon(self._recover, registry.opened.popleft())
+            nursery.start_soon(self._strategy.execute, registry.opened.popleft())
         while registry.questions:
             nursery.start_soon(self._ask, registry.questions.popleft())
         while registry.departures:
@@ -63,13 +58,6 @@ class Center:
                 self._registry.set_budget(budget)
             self._registry.tick(trio.current_time())
             await self._supervisors.close_idle(trio.current_time())
-
-    async def _recover(self, recovery: Recovery) -> None:
-        outcome = await self._strategy.execute(recovery)
-        if isinstance(outcome, Failed):
-            log.warning(
-                "%s failed: %s", self._strategy.name, outcome.reason, extra={"run_id": recovery.run_id}
-            )
 
     async def _ask(self, member: Member) -> None:
         """A member is silent: is it the path to us, or is it gone?"""

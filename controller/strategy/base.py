@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from controller.recovery import Recovery
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    reason: str
-
-
-Outcome = Recovered | Failed
-
-
 class Strategy(Protocol):
-    name: str
-
-    async def execute(self, recovery: Recovery) -> Outcome:
-        """Recover one instance.
+    async def execute(self, recovery: Recovery) -> None:
+        """Recover one instance, or let its containers restart; what came of it is in the registry's runs.
 
         Cancelled, it cleans up after itself in bounded time and leaves every supervisor either serving or
         free to end itself; `recovery` is closed in the registry in either case.

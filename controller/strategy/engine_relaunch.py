@@ -26,13 +26,11 @@ from controller.model.relaunch.exchange import (
     Send,
     Unreachable,
 )
-from controller.model.relaunch.run import Cause, Run
-from controller.model.relaunch.run import Outcome as RunOutcome
+from controller.model.relaunch.run import Cause, Outcome, Run
 from controller.model.relaunch.view import view
 from controller.recovery import Recovery
 from controller.registry import Registry
 from controller.store.base import Store
-from controller.strategy.base import Failed, Outcome, Recovered
 from controller.supervisors import Supervisors
 from supervisor import wire
 
@@ -40,12 +38,10 @@ CLEANUP_SEC = 3.0
 """Of a cancelled run: abort goes to all who may be frozen, at once, and nobody is waited for longer."""
 GRACE_SEC = 0.5
 """For the journal rows that close such a run."""
-FOLLOWED = frozenset({RunOutcome.DONE, RunOutcome.RECOVERED_ITSELF})
+GOOD_ENDS = frozenset({None, Outcome.DONE, Outcome.RECOVERED_ITSELF})
 
 
 class EngineRelaunch:
-    name = "engine_relaunch"
-
     def __init__(
         self,
         registry: Registry,
@@ -58,7 +54,7 @@ class EngineRelaunch:
         self._store = store
         self._turns = trio.Semaphore(max_concurrent_runs, max_value=max_concurrent_runs)
 
-    async def execute(self, recovery: Recovery) -> Outcome:
+    async def execute(self, recovery: Recovery) -> None:
         """One run, from its journal row to its end, in its turn.
 
         Who waits for containers in phase 2 starts nothing, so its turn is another's.
@@ -84,7 +80,6 @@ class EngineRelaunch:
             with trio.move_on_after(CLEANUP_SEC + GRACE_SEC, shield=True):
                 await execution.end(cancel)
             execution.close()
-        return execution.outcome()
 
     async def _its_turn_comes(self, recovery: Recovery) -> bool:
         """False if the recovery was withdrawn before. Cancelled, it has no turn."""
@@ -177,13 +172,6 @@ class _Execution:
         now = trio.current_time()
         self._registry.close(self._recovery, view(self._opened, wall_clock(now)), self._follow(), now)
 
-    def outcome(self) -> Outcome:
-        if self._closed is None:
-            return Failed("the run was given up before its end")
-        if self._closed.outcome in FOLLOWED:
-            return Recovered(self._closed.message)
-        return Failed(f"{self._closed.outcome}: {self._closed.message}")
-
     def _follow(self) -> Cause | None:
         """The run to open at once; else the instance itself says when it needs one."""
         if self._is_deposed:
@@ -261,7 +249,8 @@ class _Execution:
         match action:
             case exchange.Journal(record, reason):
                 await self._store.save_run(record)
-                self._tell("info", f"{record.step}: {reason}")
+                level = "info" if record.outcome in GOOD_ENDS else "warning"
+                self._tell(level, f"{record.step}: {reason}")
             case exchange.SaveBudget(budget, _):
                 await self._store.save_budget(budget)
                 registry.set_budget(budget)

@@ -66,6 +66,9 @@ CHECKS: dict[RunStep, Callable[[Run, float], Moved]] = {
 }
 
 
+ASK_ALL = "can every member be reached?"
+
+
 def open_run(
     instance: Instance,
     cause: Cause,
@@ -217,11 +220,11 @@ def _first_step(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
     if not run.instance.complete:
         return clean_up(run, Outcome.ABORTED, missing(run.instance), now)
     if not run.counts:
-        return enter_probe(run, run.cause.text, now)
+        return enter_probe(run, ASK_ALL, now)
     allowed = next_run(run.budget, run.settings)
     if not isinstance(allowed, Granted):
         return enter_phase_two(run, allowed.reason, now)
-    return enter_probe(replace(run, backoff_sec=allowed.backoff_sec), run.cause.text, now)
+    return enter_probe(replace(run, backoff_sec=allowed.backoff_sec), ASK_ALL, now)
 
 
 def _next_epoch(instance: Instance) -> int:
