@@ -41,6 +41,8 @@ from supervisor import wire
 
 CLOSED_RUNS_KEPT = 200
 PAST_INSTANCES_KEPT = 2000
+BUDGETS_KEPT = 10_000
+"""Of those that were spent from; the one that was touched longest ago is forgotten."""
 
 
 class NoSuchInstance(Exception):
@@ -224,7 +226,11 @@ class Registry:
             )
 
     def set_budget(self, spent: Budget) -> None:
-        self._budgets[spent.key] = spent
+        self._budgets.pop(spent.key, None)
+        if spent != budget.reset(spent):
+            self._budgets[spent.key] = spent
+        if len(self._budgets) > BUDGETS_KEPT:
+            del self._budgets[next(iter(self._budgets))]
 
     def consider(self, entry: Entry, now: float) -> None:
         """Whatever has happened: what is the instance now, and what does it need?"""

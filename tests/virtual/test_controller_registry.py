@@ -8,11 +8,12 @@ import pytest
 
 from controller.events import EventLog
 from controller.model.assembly import Joined
+from controller.model.budget import Budget, BudgetKey, spend_run
 from controller.model.instance import InstanceStatus
 from controller.model.member import Member
 from controller.policy import Policy
 from controller.reception import Reception
-from controller.registry import Registry
+from controller.registry import BUDGETS_KEPT, Registry
 from controller.store.base import Loaded
 from controller.store.memory import MemoryStore
 from controller.terms import Terms
@@ -69,6 +70,24 @@ async def test_who_was_heard_while_it_was_asked_can_be_reached() -> None:
     member = entry.instance.member(question.key)
     assert member is not None
     assert member.unreachable_since is None
+
+
+async def test_only_budgets_that_were_spent_are_kept_and_not_without_limit() -> None:
+    here = registry()
+    instance = register(here, registration(0, nnodes=1), 0.0).instance
+    here.set_budget(spend_run(here.budget_of(instance)))
+    assert here.budget_of(instance).runs == 1
+    for number in range(BUDGETS_KEPT - 1):
+        here.set_budget(Budget(BudgetKey(instance.key, f"sha256:{number}-before"), runs=1))
+    assert here.budget_of(instance).runs == 1
+    here.set_budget(Budget(BudgetKey(instance.key, "sha256:one-more"), runs=1))
+    assert here.budget_of(instance).runs == 0, "the oldest is forgotten"
+    here.set_budget(spend_run(here.budget_of(instance)))
+    here.set_budget(Budget(BudgetKey(instance.key, "sha256:x"), runs=1))
+    here.set_budget(Budget(BudgetKey(instance.key, "sha256:x")))
+    for number in range(BUDGETS_KEPT - 1):
+        here.set_budget(Budget(BudgetKey(instance.key, f"sha256:{number}-after"), runs=1))
+    assert here.budget_of(instance).runs == 1, "a whole one takes no room"
 
 
 async def test_no_id_is_given_twice_even_if_a_run_outlives_its_instance() -> None:
