@@ -16,6 +16,7 @@ import trio
 
 from supervisor import wire
 from supervisor.engine.controller_errors import ControllerForgot, ControllerRefused, ControllerUnreachable
+from supervisor.process.threads import NoThread, thread_shortage
 
 CONNECT_SEC = 2.0
 ANSWER_SEC = 5.0
@@ -87,13 +88,13 @@ class ControllerClient:
         headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
         try:
             # httpx has no total time-out: a dripping body would go on for ever.
-            with trio.fail_after(CONNECT_SEC + ANSWER_SEC):
+            with thread_shortage(), trio.fail_after(CONNECT_SEC + ANSWER_SEC):
                 return await self._client.post(self.url + path, content=body, headers=headers)
         except httpx.PoolTimeout as error:
             # A cancelled request can lose its slot in the pool for good (httpcore#1093).
             await self._renew()
             raise ControllerUnreachable(f"{self.url}: no free connection") from error
-        except (httpx.HTTPError, trio.TooSlowError) as error:
+        except (httpx.HTTPError, NoThread, trio.TooSlowError) as error:
             unreachable = self.url
             self._urls.rotate(-1)
             raise ControllerUnreachable(f"{unreachable}: {str(error) or type(error).__name__}") from error

@@ -6,6 +6,7 @@ theirs in the same directory; so what may be swept after a death is recorded whi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -16,8 +17,11 @@ SegmentsOf = Callable[[int], Awaitable[frozenset[Path]]]
 """`supervisor.process.segments.segments_of` in this container."""
 
 
+log = logging.getLogger(__name__)
+
+
 class Segments:
-    """One per engine. What earlier incarnations held stays recorded: it may still be there."""
+    """One per engine. What earlier incarnations held stays recorded while it is there."""
 
     def __init__(self, service: Service, segments_of: SegmentsOf) -> None:
         self.recorded: frozenset[Path] = frozenset()
@@ -32,5 +36,13 @@ class Segments:
             state = self._service.state
             if state.state is RunState.ACTIVE and state.invocation != looked_at and state.pid is not None:
                 looked_at = state.invocation
-                self.recorded |= await self._segments_of(state.pid)
+                await self._record(state.pid)
             await changed.wait()
+
+    async def _record(self, pid: int) -> None:
+        try:
+            held = await self._segments_of(pid)
+        except OSError as error:
+            log.warning("cannot see which shared memory the engine holds: %s; after its death it stays", error)
+            return
+        self.recorded = frozenset(path for path in self.recorded if path.exists()) | held

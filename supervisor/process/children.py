@@ -27,6 +27,7 @@ from supervisor.process import procfs
 from supervisor.process.attribution import certainly_not_newborn
 from supervisor.process.procfs import Identity
 from supervisor.process.spawn import Credentials, Spawn, SpawnError, apply_settings, explain, resolve_credentials
+from supervisor.process.threads import NoThread, in_thread
 
 __all__ = ["Child", "Children", "ExitStatus", "Spawn", "SpawnError"]
 
@@ -115,7 +116,10 @@ class Children:
         began = procfs.boot_ticks()
         self._in_flight.append(began)
         try:
-            pid = await trio.to_thread.run_sync(partial(_execute, spawn), limiter=self._spawn_threads)
+            try:
+                pid = await in_thread(partial(_execute, spawn), limiter=self._spawn_threads)
+            except NoThread as error:
+                raise SpawnError(f"cannot execute {spawn.argv[0]!r}: {error.strerror}") from error
             stat = procfs.read_stat(pid)  # a zombie has one too, and nobody else can have reaped it
             child = Child(pid, trio.current_time(), stat.started_ticks if stat else began)
             self._managed[pid] = child
@@ -178,7 +182,7 @@ class Children:
         while (first := _first_dead()) is not None:
             if not self._reap_if_stranger(first):
                 # WNOWAIT shows the same child until it is reaped, and this one has to stay: look behind it.
-                for pid in procfs.children_of_ours():
+                for pid in _listed_children():
                     self._reap_if_stranger(pid)
                 return
 
@@ -198,6 +202,13 @@ class Children:
             return True
         stat = procfs.read_stat(pid)
         return stat is not None and certainly_not_newborn(stat, os.getsid(0), min(self._in_flight))
+
+
+def _listed_children() -> tuple[int, ...]:
+    try:
+        return procfs.children_of_ours()
+    except OSError:
+        return ()  # descriptors have run out: whoever stays unseen now is reaped when the next one dies
 
 
 def _first_dead() -> int | None:

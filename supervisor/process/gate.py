@@ -21,6 +21,7 @@ from supervisor.process.leftover_files import Findings, SharedMemory, find_locks
 from supervisor.process.members import KILL_AGAIN_SEC, Members
 from supervisor.process.ports import Port, PortUnusable, holder_words, is_free
 from supervisor.process.procfs import ProcessStat
+from supervisor.process.threads import in_thread_or_here
 from supervisor.process.watch import wait_any_death
 
 __all__ = ["GateItem", "GateReport", "GateSpec", "Port", "run_gate"]
@@ -91,7 +92,10 @@ async def run_gate(children: Children, spec: GateSpec) -> GateReport:
         began = trio.current_time()
         note, passed = _Note(f"not finished within {spec.timeout_sec:g} s"), False
         with trio.move_on_after(spec.timeout_sec):
-            passed = await check(note)
+            try:
+                passed = await check(note)
+            except OSError as error:  # descriptors have run out, most likely
+                note.text = f"cannot be looked at: {error}"
         items[name] = GateItem(name, passed, note.text, trio.current_time() - began)
 
     async def run_in_order() -> None:
@@ -145,7 +149,7 @@ async def _port(children: Children, port: Port, note: _Note) -> bool:
 async def _files(children: Children, find: Callable[[], Findings], note: _Note) -> bool:
     findings = await _in_thread(children, find)
     # Not to be left behind: a thread that removes files later would meet those of the next engine.
-    swept = await trio.to_thread.run_sync(remove, findings)
+    swept = await in_thread_or_here(partial(remove, findings))
     removed = [f"removed {path}" for path in swept.removed]
     kept = [f"kept {reason}" for reason in findings.kept]
     note.text = "; ".join((*swept.failed, *removed, *kept)) or "nothing was left"
@@ -162,4 +166,4 @@ def _finders(spec: GateSpec) -> dict[str, Callable[[], Findings]]:
 
 async def _in_thread(children: Children, look: Callable[[], T]) -> T:
     """Only for looking: on a time-out the thread is left behind."""
-    return await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=children.scan_threads)
+    return await in_thread_or_here(look, abandon_on_cancel=True, limiter=children.scan_threads)

@@ -16,8 +16,9 @@ import trio
 from supervisor.process import procfs
 from supervisor.process.attribution import Found, Marks, Surroundings, find_members
 from supervisor.process.children import Child, Children
-from supervisor.process.pidfd import signal_process, wait_all_dead
+from supervisor.process.pidfd import OUT_OF_DESCRIPTORS, OUT_OF_DESCRIPTORS_SEC, signal_process, wait_all_dead
 from supervisor.process.procfs import Identity, ProcessStat
+from supervisor.process.threads import in_thread_or_here
 
 _DOUBT_SEC = 0.02
 """Two ticks of the clock of start times: after that a process is certainly older than the next look."""
@@ -48,7 +49,8 @@ class Members:
     async def look(self) -> Found:
         """Scan once, in a worker thread: reading /proc of a process that hangs in a driver can hang too.
 
-        Cancelled, the thread is left behind; it changes nothing.
+        When descriptors have run out it waits until there are some. Cancelled, the thread is left behind; it changes
+        nothing.
         """
         around = Surroundings(
             supervisor=os.getpid(),
@@ -56,11 +58,15 @@ class Members:
             managed=self._children.managed,
             newborn_ticks=self._children.newborn_ticks(),
         )
-        found = await trio.to_thread.run_sync(
-            partial(_scan, self._marks(), around),
-            abandon_on_cancel=True,
-            limiter=self._children.scan_threads,
-        )
+        scan = partial(_scan, self._marks(), around)
+        while True:
+            try:
+                found = await in_thread_or_here(scan, limiter=self._children.scan_threads, abandon_on_cancel=True)
+                break
+            except OSError as error:
+                if error.errno not in OUT_OF_DESCRIPTORS:
+                    raise
+            await trio.sleep(OUT_OF_DESCRIPTORS_SEC)
         if self._child is not None:
             self._child.seen.update(stat.identity for stat in found.members)
         self.last_seen = found.members

@@ -17,8 +17,8 @@ import trio
 from supervisor.process.procfs import Identity, read_stat
 
 WATCHED_AT_ONCE = 64
-_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-_OUT_OF_DESCRIPTORS_SEC = 0.05
+OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+OUT_OF_DESCRIPTORS_SEC = 0.05
 
 
 def open_pidfd(identity: Identity) -> int | None:
@@ -43,7 +43,7 @@ def signal_process(identity: Identity, signum: int) -> bool:
     try:
         pidfd = open_pidfd(identity)
     except OSError as error:
-        if error.errno not in _OUT_OF_DESCRIPTORS:
+        if error.errno not in OUT_OF_DESCRIPTORS:
             raise
         return _signal_by_number(identity, signum)
     if pidfd is None:
@@ -77,9 +77,9 @@ async def wait_all_dead(identities: Iterable[Identity]) -> None:
             try:
                 pidfd = open_pidfd(identity)
             except OSError as error:
-                if error.errno not in _OUT_OF_DESCRIPTORS:
+                if error.errno not in OUT_OF_DESCRIPTORS:
                     raise
-                await trio.sleep(_OUT_OF_DESCRIPTORS_SEC)
+                await trio.sleep(OUT_OF_DESCRIPTORS_SEC)
                 break
             if pidfd is not None:
                 held.callback(os.close, pidfd)

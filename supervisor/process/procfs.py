@@ -7,6 +7,7 @@ A process that ends while it is read is no error: it is simply not in the answer
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
@@ -79,10 +80,14 @@ def read_stat(pid: int) -> ProcessStat | None:
 
 
 def scan() -> dict[int, ProcessStat]:
-    """Every process in sight, one after the other: not a snapshot, so ask again until two answers agree."""
+    """Every process in sight, one after the other: not a snapshot, so ask again until two answers agree.
+
+    Raise OSError (EMFILE, ENFILE) when descriptors have run out: then nothing can be said of those left out.
+    """
     found = {}
     for entry in os.listdir("/proc"):
-        if entry.isdecimal() and (stat := read_stat(int(entry))) is not None:
+        if entry.isdecimal() and (text := _read_if_there(f"/proc/{entry}/stat")):
+            stat = parse_stat(text)
             found[stat.pid] = stat
     return found
 
@@ -118,17 +123,30 @@ def command_of(pid: int) -> str:
 
 
 def _read(path: str) -> bytes | None:
-    """The whole file, or None: gone, or not ours to read. Bare descriptors, because a scan reads hundreds."""
+    """The whole file, or None: gone, not ours to read, or no descriptor left to read it."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return _read_all(path)
     except OSError:
         return None
+
+
+def _read_if_there(path: str) -> bytes | None:
+    """The whole file, or None: gone, or not ours to read. Raise OSError when descriptors have run out."""
+    try:
+        return _read_all(path)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        return None
+
+
+def _read_all(path: str) -> bytes:
+    """With a bare descriptor, because a scan reads hundreds. Raise OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = []
         while part := os.read(descriptor, 65536):
             parts.append(part)
         return b"".join(parts)
-    except OSError:
-        return None
     finally:
         os.close(descriptor)

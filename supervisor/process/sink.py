@@ -10,10 +10,12 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import trio
 
 from supervisor.process.line_format import LineFormat, bare
+from supervisor.process.threads import NoThread, in_thread
 
 BUFFER_BYTES = 8 * 1024 * 1024
 _BATCH_BYTES = 256 * 1024
@@ -68,9 +70,7 @@ class Sink:
             batch = self._take_batch()
             size = sum(map(len, batch))
             try:
-                await trio.to_thread.run_sync(
-                    self._write_all, self._marked(batch), abandon_on_cancel=True, limiter=self._one_thread
-                )
+                await self._write(batch)
                 self._stalled, self._unmarked_loss = False, 0
             except OSError as error:
                 self.last_error = error
@@ -84,6 +84,14 @@ class Sink:
             waiting, self._when_room = self._when_room, []
             for tell in waiting:
                 tell()
+
+    async def _write(self, batch: list[bytes]) -> None:
+        write = partial(self._write_all, self._marked(batch))
+        while True:
+            try:
+                return await in_thread(write, abandon_on_cancel=True, limiter=self._one_thread)
+            except NoThread:  # and not on the loop, which would hang with a reader that does
+                await trio.sleep(RETRY_SEC)
 
     async def flush(self, deadline: float) -> bool:
         """Wait until all that was taken is written, or until that moment. False: something is still unwritten."""

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import trio
 
-from supervisor.process import procfs
 from supervisor.process.children import Child, Children
 from supervisor.process.members import KILL_AGAIN_SEC, Members
 from supervisor.process.procfs import Identity, ProcessStat
@@ -156,14 +155,19 @@ class _Ladder:
             return  # after a crash there is nobody to ask first, and each look costs milliseconds of a restart
         with trio.move_on_after(BLIND_SEC):
             await self._members.look()  # remembers who is below it while the parents live
-        self._ask_each(self._main(), signum)
+        self._asked.add(self._child.identity)
+        self._signal_main(signum)
         if self._mode is KillMode.MIXED:
             self._members.signal(self._members.last_seen, signal.SIGCONT)  # it may wait for others that are stopped
         await self._child.exited.wait()
 
-    def _main(self) -> tuple[ProcessStat, ...]:
-        stat = None if self._child.exited.is_set() else procfs.read_stat(self._child.pid)
-        return () if stat is None else (stat,)
+    def _signal_main(self, signum: int) -> None:
+        """By its number, which is pinned until it is released: that works without a descriptor left, too."""
+        try:
+            self._children.signal(self._child, signum)
+            self._children.signal(self._child, signal.SIGCONT)
+        except PermissionError:
+            self._members.refused.add(self._child.identity)
 
     async def _look_or_kill_blindly(self) -> None:
         """The group must be killed even when a scan hangs on the /proc of some process in a driver."""
@@ -180,7 +184,10 @@ class _Ladder:
         return bool(fresh)
 
     async def _kill_main(self, signum: int) -> None:
-        self._kill_each(self._main(), signum)
+        if not self._child.exited.is_set():
+            self._sentenced.add(self._child.identity)
+            self.killed.add(self._child.pid)
+            self._signal_main(signum)
         await self._child.exited.wait()
 
     def _kill_each(self, members: Sequence[ProcessStat], signum: int) -> bool:

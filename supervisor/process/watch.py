@@ -18,11 +18,15 @@ from supervisor.process.attribution import all_below
 from supervisor.process.children import Child
 from supervisor.process.pidfd import open_pidfd
 from supervisor.process.procfs import ProcessInfo
+from supervisor.process.threads import in_thread_or_here
 
 
 async def descendants(pid: int) -> tuple[ProcessInfo, ...]:
-    """All live processes below this one, as far as their parents still live."""
-    return await trio.to_thread.run_sync(partial(_descendants, pid), abandon_on_cancel=True)
+    """All live processes below this one, as far as their parents still live.
+
+    Raise OSError when descriptors have run out.
+    """
+    return await in_thread_or_here(partial(_descendants, pid), abandon_on_cancel=True)
 
 
 async def note_descendants(child: Child) -> tuple[ProcessInfo, ...]:

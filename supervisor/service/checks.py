@@ -9,6 +9,7 @@ import re
 
 import trio
 
+from supervisor.process.threads import NoThread, thread_shortage
 from supervisor.unit.model import HttpCheck, TcpCheck
 
 MAX_ANSWER = 64 * 1024
@@ -19,15 +20,17 @@ async def check_http(check: HttpCheck) -> str | None:
     from supervisor.service import http_check
 
     try:
-        answer = await http_check.fetch(check)
-    except (http_check.NoAnswer, ValueError) as error:
+        with thread_shortage():  # for a name to be resolved
+            answer = await http_check.fetch(check)
+    except (http_check.NoAnswer, NoThread, ValueError) as error:
         return str(error)
     return http_check.complaint(check, answer)
 
 
 async def check_tcp(check: TcpCheck) -> str | None:
     try:
-        stream = await trio.open_tcp_stream(*split_address(check.address))
+        with thread_shortage():
+            stream = await trio.open_tcp_stream(*split_address(check.address))
     except (OSError, ValueError) as error:
         return f"cannot connect to {check.address}: {error}"
     try:

@@ -176,13 +176,13 @@ class Invocation:
 
     async def _watch_critical(self, child: Child) -> None:
         await self._active.wait()
-        below = await self._processes.note_descendants(child)
-        critical = matching(below, self.launch.critical_processes)
-        if not critical:
-            if self.launch.critical_processes:
-                log.info("none of CriticalProcesses runs below pid %s: nothing to watch but itself", child.pid)
-            return
         try:
+            below = await self._processes.note_descendants(child)
+            critical = matching(below, self.launch.critical_processes)
+            if not critical:
+                if self.launch.critical_processes:
+                    log.info("none of CriticalProcesses runs below pid %s: nothing to watch but itself", child.pid)
+                return
             dead = await self._processes.any_death(critical)
         except OSError as error:
             log.warning("cannot watch the critical processes of %s: %s; probes alone will tell", child.pid, error)

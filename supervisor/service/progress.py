@@ -16,6 +16,7 @@ import trio
 
 from supervisor.process import procfs
 from supervisor.process.attribution import all_below
+from supervisor.process.threads import in_thread_or_here
 from supervisor.unit.start_clock import ProgressKind
 
 PERIOD_SEC = 1.0
@@ -83,7 +84,7 @@ async def watch_usage(pid: int, tell: Callable[[ProgressKind], None]) -> None:
 
 async def _look(pid: int) -> dict[procfs.Identity, Usage]:
     # In a thread, because a process that hangs in a driver can make the reading hang too.
-    return await trio.to_thread.run_sync(partial(_usage_below, pid), abandon_on_cancel=True)
+    return await in_thread_or_here(partial(_usage_below, pid), abandon_on_cancel=True)
 
 
 def _usage_below(pid: int) -> dict[procfs.Identity, Usage]:
