@@ -2,14 +2,15 @@
 
 The order is the point: ports first (a taken one costs nothing but a message), then the reaper, then the first
 units, and the HTTP stack last, imported in a worker thread, because it takes longer than all the rest together
-(trio-notes §6). The reaper and the container's stdout outlive the units, which need them to stop.
+(trio-notes §6). What units need to stop, the reaper above all, outlives them however the end comes.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,9 @@ from supervisor.listeners import Listeners, open_listeners
 from supervisor.pod import Pod
 from supervisor.process.children import Children
 from supervisor.process.output import ContainerStdout
+from supervisor.process.sink import Sink
 from supervisor.process.subreaper import become_subreaper, is_pid_one
+from supervisor.process.threads import in_thread_or_here
 from supervisor.settings import shutdown_timeout
 from supervisor.shared import logs
 from supervisor.shared.listening import CannotListen
@@ -44,6 +47,7 @@ log = logging.getLogger(__name__)
 LAST_ACT_SEC = 5.0
 """Beyond the shutdown time-out; then the process is gone whatever hangs."""
 FLUSH_SEC = 1.0
+STDOUT, STDERR = 1, 2
 
 
 def run(options: Options, environment: Mapping[str, str]) -> int:
@@ -77,23 +81,26 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
     ending = Ending()
     if not is_pid_one():
         become_subreaper()
-    async with trio.open_nursery() as base:
-        await base.start(handle_signals, ending)
-        children = Children()
-        await base.start(children.run)
-        stdout = ContainerStdout()
-        await base.start(stdout.run)
-        pod = Pod(configuration, linux_host(children, stdout, configuration.units), ending, nm_port=listeners.nm_port)
-        budget = shutdown_timeout(configuration.settings.supervisor, configuration.units)
-        await live(
-            pod,
-            ending,
-            budget,
-            go_online=partial(_go_online, pod, configuration, listeners),
-            set_last_deadline=lambda: exit_after(budget + LAST_ACT_SEC, ending.exit_code),
-        )
-        await stdout.flush(trio.current_time() + FLUSH_SEC)
-        base.cancel_scope.cancel(reason="everything has stopped")
+    children, stdout, stderr = Children(), ContainerStdout(STDOUT), ContainerStdout(STDERR)
+    # Each outlives what is nested in it, also when that ends by an error: without a reaper no stop is ever verified.
+    async with (
+        _written(stderr),
+        _written(stdout),
+        _beside(children.run),
+        _beside(partial(handle_signals, ending, stderr.write)),
+    ):
+        with logs.written_by(stderr.write):
+            pod = Pod(
+                configuration, linux_host(children, stdout, configuration.units), ending, nm_port=listeners.nm_port
+            )
+            budget = shutdown_timeout(configuration.settings.supervisor, configuration.units)
+            await live(
+                pod,
+                ending,
+                budget,
+                go_online=partial(_go_online, pod, configuration, listeners),
+                set_last_deadline=lambda: exit_after(budget + LAST_ACT_SEC, _exit_code_now(ending)),
+            )
     return ending.exit_code
 
 
@@ -105,19 +112,49 @@ async def live(
     go_online: Callable[[], Awaitable[None]],
     set_last_deadline: Callable[[], None],
 ) -> None:
-    """From the first unit until, after `ending` was asked for, everything has stopped, in `shutdown_sec` at most."""
+    """From the first unit until, after `ending` was asked for, everything has stopped, in `shutdown_sec` at most.
+
+    An error of our own stops all units at once, in no order, and is raised when they have stopped.
+    """
     async with trio.open_nursery() as nursery:
-        await nursery.start(pod.run)
-        nursery.start_soon(go_online)
-        await ending.requested.wait()
-        set_last_deadline()
+        try:
+            await nursery.start(pod.run)
+            nursery.start_soon(go_online)
+            await ending.requested.wait()
+        finally:
+            set_last_deadline()
         pod.leave()
         await pod.stop(trio.current_time() + shutdown_sec)
         nursery.cancel_scope.cancel(reason=ending.reason)
 
 
+def _exit_code_now(ending: Ending) -> int:
+    return ending.exit_code if ending.requested.is_set() else EXIT_INTERNAL_ERROR
+
+
+@asynccontextmanager
+async def _beside(run: Callable[..., Awaitable[None]]) -> AsyncIterator[None]:
+    """Run something from before the block until after it."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run)
+        yield
+        nursery.cancel_scope.cancel(reason="everything has stopped")
+
+
+@asynccontextmanager
+async def _written(sink: Sink) -> AsyncIterator[None]:
+    """Write what the sink is given, and at the end, for a moment, what is left in it."""
+    async with _beside(sink.run):
+        try:
+            yield
+        finally:
+            limit = trio.current_time() + FLUSH_SEC
+            with trio.CancelScope(deadline=limit, shield=True):
+                await sink.flush(limit)
+
+
 async def _go_online(pod: Pod, configuration: Configuration, listeners: Listeners) -> None:
     if configuration.coordinated:
-        await trio.to_thread.run_sync(importlib.import_module, "supervisor.engine.link")
-    online: ModuleType = await trio.to_thread.run_sync(importlib.import_module, "supervisor.online")
+        await in_thread_or_here(partial(importlib.import_module, "supervisor.engine.link"))
+    online: ModuleType = await in_thread_or_here(partial(importlib.import_module, "supervisor.online"))
     await online.go_online(pod, configuration, listeners)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
+from collections.abc import Callable
 
 import trio
 
@@ -17,7 +17,12 @@ END = (signal.SIGTERM, signal.SIGINT)
 THIRD_TIME_SEC = 1.0
 
 
-async def handle_signals(ending: Ending, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+async def handle_signals(
+    ending: Ending,
+    write_stderr: Callable[[bytes], None],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
     """Until cancelled. From `started` on the signals are unblocked; none sent before is lost."""
     with trio.open_signal_receiver(*HANDLED) as signals:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
@@ -28,7 +33,7 @@ async def handle_signals(ending: Ending, *, task_status: trio.TaskStatus[None] =
                 asked += 1
                 _end(ending, asked, signal.Signals(number).name)
             elif number == signal.SIGQUIT:
-                _dump_tasks()
+                write_stderr(_all_tasks().encode())
             else:
                 log.warning("SIGHUP: reloading unit files is not there yet; nothing was changed")
 
@@ -45,14 +50,13 @@ def _end(ending: Ending, asked: int, name: str) -> None:
         exit_after(THIRD_TIME_SEC, ending.exit_code)
 
 
-def _dump_tasks() -> None:
+def _all_tasks() -> str:
     """The task tree with each task's place, for a supervisor that seems stuck."""
     lines: list[str] = []
     root = trio.lowlevel.current_root_task()
     if root is not None:
         _describe(root, 0, lines)
-    sys.stderr.write("\n".join(lines) + "\n")
-    sys.stderr.flush()
+    return "\n".join(lines) + "\n"
 
 
 def _describe(task: trio.lowlevel.Task, depth: int, lines: list[str]) -> None:

@@ -1,15 +1,19 @@
-"""Log lines of the controller: one JSON object a line, or text for people; always to standard error.
+"""Log lines of both programs: one JSON object a line, or text for people; always to standard error.
 
 Callers log through the standard library with `extra={…}`; the fields of `extra` become fields of the line.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TextIO
 
+import trio
 from pythonjsonlogger.json import JsonFormatter
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -24,6 +28,33 @@ def configure(level: str, form: str, stream: TextIO = sys.stderr) -> None:
     root.setLevel(level.upper())
     # One line for each request of ours to a supervisor would drown everything else.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+@contextmanager
+def written_by(write: Callable[[bytes], None]) -> Iterator[None]:
+    """Meanwhile hand what this thread logs to `write`, which never blocks, as a pipe does that nobody reads.
+
+    Lines of other threads go on to the stream: `write` belongs to this one.
+    """
+    with ExitStack() as afterwards:
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler):
+                stream = handler.stream
+                handler.setStream(_Handed(write, stream))
+                afterwards.callback(handler.setStream, stream)
+        yield
+
+
+class _Handed(io.TextIOBase):
+    def __init__(self, write: Callable[[bytes], None], stream: TextIO) -> None:
+        self._write = write
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if not trio.lowlevel.in_trio_run():
+            return self._stream.write(text)
+        self._write(text.encode("utf-8", "backslashreplace"))
+        return len(text)
 
 
 def _json() -> logging.Formatter:
