@@ -143,5 +143,6 @@ def _end_at_last() -> None:
         os._exit(EXIT_KILLED_ITSELF)
 
     timer = threading.Timer(LAST_SEC, end)
+    timer.name = "last deadline"
     timer.daemon = True
     timer.start()

@@ -35,11 +35,13 @@ def environment(**settings: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def controller(**settings: str) -> AsyncIterator[Running]:
+async def controller(
+    *, command: tuple[str, ...] = COMMAND, **settings: str
+) -> AsyncIterator[Running]:
     """Ends the process at the end of the block, if it still runs."""
     async with trio.open_nursery() as nursery:
         process = await trio.lowlevel.open_process(
-            list(COMMAND), stderr=subprocess.PIPE, env=environment(**settings)
+            list(command), stderr=subprocess.PIPE, env=environment(**settings)
         )
         log: list[str] = []
         try:
@@ -114,6 +116,43 @@ async def test_a_wrong_configuration_exits_78(settings: dict[str, str], said: st
         )
     assert process.returncode == 78
     assert said.lower() in process.stderr.decode().lower()
+
+
+HUNG = """
+import signal, time
+import trio
+from controller import app
+from controller.settings import ControllerSection, Settings
+from supervisor.shared import logs
+
+
+class StuckAfterTheSignal(trio.abc.Instrument):
+    # The loop itself hangs, so that no cancel and no deadline of trio can help.
+    def after_task_step(self, task):
+        if "_watch_signals" in task.name and stopping():
+            time.sleep(600)
+
+
+def stopping():
+    return any(timer.name == "last deadline" for timer in app.threading.enumerate())
+
+
+logs.configure("info", "json")
+app.LAST_SEC = 0.5
+settings = Settings(controller=ControllerSection(port=0, probe_port=0))
+trio.run(app.main, settings, instruments=[StuckAfterTheSignal()])
+"""
+
+
+async def test_an_end_that_hangs_is_ended_by_the_last_deadline() -> None:
+    async with controller(command=(sys.executable, "-c", HUNG)) as running:
+        running.process.terminate()
+        with trio.fail_after(30):
+            assert await running.process.wait() == 70
+        with trio.fail_after(30):
+            while not any("ending at once" in line for line in running.log):
+                await trio.sleep(0.05)
+        assert not any("has stopped" in line for line in running.log)
 
 
 async def test_the_command_line_shows_instances_and_runs(tmp_path: Path) -> None:
