@@ -20,9 +20,11 @@ from pathlib import Path
 
 import trio
 
+from supervisor.process.subreaper import become_subreaper
 from supervisor.version import VERSION
 from tests.bench import install_peers, noise, output, reap, relaunch, report, restart, start
 from tests.bench.figures import Sheet
+from tests.bench.running import end_leftovers
 from tests.bench.workers import compiled, results_directory
 
 LIMIT_SEC = 60.0
@@ -49,6 +51,7 @@ def main() -> None:
     if options.install_peers:
         install_peers.install(with_torch=options.torch)
         return
+    become_subreaper()
     results = []
     for name in options.names or BENCHMARKS:
         result = _take(name, BENCHMARKS[name])
@@ -75,6 +78,7 @@ def _take(name: str, benchmark: Benchmark) -> report.Result:
         sheet.remark("no C compiler: the workers are Python scripts, whose own start is part of every figure")
     before, cpu, began = noise.look(), noise.CpuTimes.now(), time.monotonic()
     failure = trio.run(_bounded, benchmark, sheet)
+    end_leftovers()
     took, busy = time.monotonic() - began, noise.CpuTimes.now().busy_since(cpu)
     return report.Result(name, benchmark.about, sheet, before, noise.look(), busy, took, failure)
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,8 +43,8 @@ class Running:
 async def running(argv: Sequence[str], directory: Path, *, in_namespace: bool = False) -> AsyncIterator[Running]:
     """The command in a session of its own, as PID 1 of a new pid namespace if asked for; output in `directory`/output.
 
-    Leaving asks it to end and waits at most STOP_SEC, then kills; also whatever of its descendants is left. Raises
-    RuntimeError, in a group, if it ends by itself.
+    Leaving asks it to end and waits at most STOP_SEC, then kills. Raises RuntimeError, in a group, if it ends by
+    itself.
     """
     with (directory / "output").open("ab") as output:
         process = await trio.lowlevel.open_process(
@@ -60,19 +60,22 @@ async def running(argv: Sequence[str], directory: Path, *, in_namespace: bool = 
             yield Running(await _only_child(process.pid) if in_namespace else process.pid)
             nursery.cancel_scope.cancel(reason="it may end now")
     finally:
-        descendants = _descendants(process)
         with trio.move_on_after(STOP_SEC, shield=True):
-            if process.returncode is None:
-                # unshare(1) waits for its only child, and passes no signal on to it.
-                (descendants[0] if in_namespace and descendants else process).send_signal(signal.SIGTERM)
+            _ask_to_end(process, in_namespace=in_namespace)
             await process.wait()
         if process.returncode is None:
             process.kill()
-        for descendant in descendants:
-            if descendant.is_running():  # the pid and the time of its start are compared
-                descendant.kill()
         with trio.move_on_after(REMOVAL_SEC, shield=True):
             await process.wait()
+
+
+def end_leftovers() -> None:
+    """Kill and reap what outlived its manager: as a subreaper we have inherited it. Call it when nothing runs."""
+    left = psutil.Process().children(recursive=True)
+    for process in left:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, timeout=REMOVAL_SEC)
 
 
 def namespaces_refused() -> str | None:
@@ -103,9 +106,11 @@ def _innermost_pid(pid: int) -> int:
     return next(int(line.split()[-1]) for line in status.splitlines() if line.startswith("NSpid:"))
 
 
-def _descendants(process: trio.Process) -> list[psutil.Process]:
-    try:
-        found: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-    return found
+def _ask_to_end(process: trio.Process, *, in_namespace: bool) -> None:
+    """unshare(1) waits for its only child and passes no signal on to it, so that one is told."""
+    if process.returncode is not None:
+        return
+    told = psutil.Process(process.pid).children() if in_namespace else [process]
+    for one in told:
+        with suppress(psutil.NoSuchProcess):
+            one.send_signal(signal.SIGTERM)
