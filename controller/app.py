@@ -35,6 +35,7 @@ from supervisor.shared.tokens import TokenFile
 
 LAST_SEC = 20.0
 """From the first signal to the end of the process, whatever hangs."""
+LAST_WORDS_SEC = 1.0
 EXIT_KILLED_ITSELF = 70
 
 log = logging.getLogger(__name__)
@@ -139,8 +140,14 @@ def _end_at_last() -> None:
     """A thread, because what hangs may be the loop itself."""
 
     def end() -> None:
-        log.critical("stopping takes longer than %g s: ending at once", LAST_SEC)
-        os._exit(EXIT_KILLED_ITSELF)
+        words = ("stopping takes longer than %g s: ending at once", LAST_SEC)
+        # Not here: who does not read our log, or holds its lock, must not hold up the last act.
+        said = threading.Thread(target=log.critical, args=words, daemon=True)
+        try:
+            said.start()
+            said.join(LAST_WORDS_SEC)
+        finally:
+            os._exit(EXIT_KILLED_ITSELF)
 
     timer = threading.Timer(LAST_SEC, end)
     timer.name = "last deadline"

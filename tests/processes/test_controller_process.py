@@ -144,6 +144,14 @@ trio.run(app.main, settings, instruments=[StuckAfterTheSignal()])
 """
 
 
+async def test_a_log_that_is_stuck_does_not_hold_up_the_last_deadline() -> None:
+    stuck = HUNG.replace("time.sleep(600)", "app.log.root.handlers[0].acquire(); time.sleep(600)")
+    async with controller(command=(sys.executable, "-c", stuck)) as running:
+        running.process.terminate()
+        with trio.fail_after(30):
+            assert await running.process.wait() == 70
+
+
 async def test_an_end_that_hangs_is_ended_by_the_last_deadline() -> None:
     async with controller(command=(sys.executable, "-c", HUNG)) as running:
         running.process.terminate()
