@@ -15,6 +15,7 @@ import trio
 from supervisor.api.node_manager import node_manager_app
 from supervisor.api.operations import operations_app
 from supervisor.api.probes import probes_app
+from supervisor.api.readiness import Readiness
 from supervisor.configuration import Configuration
 from supervisor.listeners import Listeners
 from supervisor.pod import Pod
@@ -33,14 +34,19 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
     stop = trio.Event()
     token = _token(configuration)
     operations = PodOperations(pod)
+    link: ControllerLink | None = None
+
+    def readiness() -> Readiness:
+        return pod.readiness(None if link is None else link.heartbeat.connection.registered)
+
     async with trio.open_nursery() as nursery:
         await nursery.start(serve, operations_app(operations, None), listeners.operations, stop)
-        await nursery.start(serve, probes_app(pod.readiness), listeners.probes, stop)
+        await nursery.start(serve, probes_app(readiness), listeners.probes, stop)
         if listeners.node_manager is not None and pod.supervision is not None:
             app = node_manager_app(pod.supervision.node_manager, token)
             await nursery.start(serve, app, listeners.node_manager, stop)
-            operations.link = _link(pod, configuration, token)
-            nursery.start_soon(operations.link.run)
+            operations.link = link = _link(pod, configuration, token)
+            nursery.start_soon(link.run)
         log.info("online", extra={"socket": str(configuration.socket), "probe_port": listeners.probe_port})
 
 

@@ -12,7 +12,7 @@ import time
 import trio
 
 from supervisor import wire
-from supervisor.api.readiness import Readiness
+from supervisor.api.readiness import Readiness, readiness
 from supervisor.configuration import Configuration, identity_of, settled_variables
 from supervisor.ending import EXIT_OK, Ending
 from supervisor.engine.model import progress
@@ -83,15 +83,15 @@ class Pod:
     async def stop(self, deadline: float) -> None:
         await self.units.stop_all(deadline, asked_by=ASKED_BY, reason=self._ending.reason)
 
-    def readiness(self) -> Readiness:
-        waiting = [service.unit.name for service in self.units if not service.state.satisfied]
-        if self.supervision is None:
-            why = f"not active: {', '.join(waiting)}" if waiting else ""
-            return Readiness(started=not waiting, ready=not waiting, why_not=why)
-        judged = self.supervision.node_manager.judgement()
-        ready = judged.status is wire.EndpointStatus.NORMAL
-        started = not waiting or self.supervision.operator.state.ever_started
-        return Readiness(started=started, ready=ready, why_not=f"endpoint is {judged.status}")
+    def readiness(self, registered: bool | None) -> Readiness:
+        """`registered`: whether the controller knows this pod; None without one."""
+        endpoint = self.supervision.node_manager.judgement().status if self.supervision is not None else None
+        return readiness(
+            waiting=[service.unit.name for service in self.units if not service.state.satisfied],
+            registered=registered,
+            endpoint=endpoint,
+            ending=self._ending.reason,
+        )
 
     def supervisor_view(self, controller: str | None) -> wire.SupervisorView:
         now = trio.current_time()

@@ -19,20 +19,18 @@ def probes_app(readiness: Callable[[], Readiness]) -> QuartTrio:
 
     @app.get("/livez")
     async def livez() -> Response:
-        return _plain(True, "ok")
+        return _plain("")
 
     @app.get("/startupz")
     async def startupz() -> Response:
-        state = readiness()
-        return _plain(state.started, state.why_not)
+        return _plain(readiness().not_started)
 
     @app.get("/readyz")
     async def readyz() -> Response:
-        state = readiness()
-        return _plain(state.ready, state.why_not)
+        return _plain(readiness().not_ready)
 
     return app
 
 
-def _plain(good: bool, why_not: str) -> Response:
-    return Response("ok\n" if good else f"{why_not}\n", status=200 if good else 503, content_type="text/plain")
+def _plain(why_not: str) -> Response:
+    return Response(f"{why_not or 'ok'}\n", status=503 if why_not else 200, content_type="text/plain")

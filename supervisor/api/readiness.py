@@ -1,13 +1,36 @@
-"""What the kubelet's probes are told (design 8)."""
+"""What the kubelet's probes are told (design 8). A plain function of what is seen; nothing is asked here."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
+
+from supervisor.wire import EndpointStatus
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    started: bool
-    """All units were active once, or the supervisor is registered."""
-    ready: bool
-    """All endpoints are NORMAL and nobody is leaving."""
-    why_not: str = ""
+    """Why a probe is refused, in words; empty: it is not."""
+
+    not_started: str
+    not_ready: str
+
+
+def readiness(
+    *, waiting: Sequence[str], registered: bool | None, endpoint: EndpointStatus | None, ending: str
+) -> Readiness:
+    """Started: all units are active, or the controller knows this pod, whose engine may wait for its gang for hours.
+
+    Ready: the engine is normal and nobody leaves; without an engine, all units are active. `waiting` are the units
+    that are not active; `registered` is None without a controller, `endpoint` without an engine; `ending` says why
+    the supervisor ends, if it does.
+    """
+    not_active = f"not active: {', '.join(waiting)}" if waiting else ""
+    not_started = "" if registered else not_active
+    if not_started and registered is not None:
+        not_started += "; not registered with the controller"
+    if ending:
+        return Readiness(not_started, f"ending: {ending}")
+    if endpoint is None:
+        return Readiness(not_started, not_active)
+    return Readiness(not_started, "" if endpoint is EndpointStatus.NORMAL else f"endpoint is {endpoint}")
