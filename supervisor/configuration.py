@@ -6,7 +6,7 @@ import hashlib
 import os
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from supervisor import wire
 from supervisor.settings import Settings, load_settings, runtime_directories
+from supervisor.settings_file import ENVIRONMENT
+from supervisor.shared.tokens import TokenError, TokenFile
 from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.expand import ExpansionError, expand_unit, undefined_variables
 from supervisor.unit.machine_checks import PLACEMENT, is_placement
@@ -63,6 +65,8 @@ def configure(options: Options, environment: Mapping[str, str]) -> Configuration
         units = load_units(options.units)
     except ConfigurationError as error:
         problems += error.problems
+    if settings is not None:
+        problems += _token_problems(settings, options.config)
     if settings is None or problems:
         raise ConfigurationError(problems)
     directory, warnings = _runtime_directory(environment)
@@ -140,6 +144,17 @@ def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:
     assert shared.engine is not None, f"{unit.name} is no engine"
     engine = replace(shared.engine, base_port=0)
     return hashlib.sha256(repr(replace(shared, source=Path(), engine=engine)).encode()).hexdigest()[:16]
+
+
+def _token_problems(settings: Settings, config: Path | None) -> Iterator[Problem]:
+    """It is read again whenever it changes; but a supervisor that cannot read it now would serve nobody."""
+    path = settings.auth.token_file
+    if path is None:
+        return
+    try:
+        TokenFile(Path(path), now=0.0)
+    except TokenError as error:
+        yield Problem(config or ENVIRONMENT, None, "auth.token_file", str(error))
 
 
 def _parallel(settings: Settings) -> wire.ParallelConfig:

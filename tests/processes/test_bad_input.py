@@ -63,6 +63,14 @@ async def test_all_problems_of_all_files_come_at_once(tmp_path: Path) -> None:
     assert not socket_of(tmp_path).exists()
 
 
+async def test_a_token_that_cannot_be_read_is_a_wrong_setting(tmp_path: Path) -> None:
+    arguments = write_files(tmp_path, {"web": marking(tmp_path)}, {"auth": {"token_file": "/no/such/token"}})
+    done = await podvisor(*arguments)
+    assert done.returncode == 78
+    assert f"{tmp_path}/podvisor.toml: auth.token_file: cannot read the token file /no/such/token" in done.stderr
+    assert nothing_was_started(tmp_path)
+
+
 @pytest.mark.parametrize(
     "units, said",
     [
