@@ -206,7 +206,7 @@ class PodEngine:
         )
         await self._pass_gate(self._plan(placement))
         if operation.ever_started:
-            self.announce_relaunch(operation.relaunch_count + 1, placement, "restart policy")
+            self.announce_relaunch(operation.relaunch_count + 1, placement, self.service.state.reason)
         self._feed(progress.StartedLocally(placement, epoch))
         await self.before_spawn()
 
