@@ -17,4 +17,4 @@ def command(socket_path: Path | None) -> None:
     \b
     Example: podvisor relaunch
     """
-    click.echo(Supervisor(socket_path).post("/v1/engine/relaunch").decode())
+    click.echo(Supervisor(socket_path).post("/v1/engine/relaunch"), nl=False)

@@ -78,7 +78,12 @@ def _last_words(unit: wire.UnitView) -> str:
     words = unit.reason or (unit.last_exit.cause if unit.last_exit is not None else "")
     if unit.next_restart_in_sec is not None:
         words = f"restart in {duration(unit.next_restart_in_sec)}; {words}"
-    return " ".join(words.split())  # in one line
+    return _in_one_line(words)
+
+
+def _in_one_line(words: str) -> str:
+    """They may quote a command line."""
+    return " ".join(words.split())
 
 
 def _age_sec(unit: wire.UnitView) -> float:
@@ -93,11 +98,12 @@ def _detail(unit: wire.UnitView) -> str:
     if unit.epoch is not None:
         lines.append(f"   epoch: {unit.epoch}")
     if unit.reason:
-        lines.append(f"  reason: {unit.reason}")
+        lines.append(f"  reason: {_in_one_line(unit.reason)}")
     if unit.last_exit is not None:
         last = unit.last_exit
-        asked = f"asked by {last.asked_by}" if last.asked else "not asked for"
         process = f"pid {last.pid}, " if last.pid else ""  # it may never have got as far as a process
-        lines.append(f"    last: {process}{last.cause}, {asked}, after {duration(last.uptime_sec)}, {last.at}")
+        unasked = "" if last.asked else ", not asked for"  # who asked stands in the cause
+        cause = _in_one_line(last.cause) + unasked
+        lines.append(f"    last: {process}{cause}, after {duration(last.uptime_sec)}, {last.at}")
         lines.extend(f"          | {line}" for line in last.log_tail[-10:])
     return "\n".join(lines)
