@@ -239,6 +239,7 @@ async def _held(running: Running) -> AsyncIterator[None]:
                 await process.wait()
             kill_what_is_left()
             nursery.cancel_scope.cancel()
+            print(running.stderr)  # pytest shows it if the test has failed
 
 
 def kill_what_is_left() -> None:
