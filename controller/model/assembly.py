@@ -240,8 +240,11 @@ def _free_rank(instance: Instance, member: Member) -> int | str:
 
 
 def _into_epoch(instance: Instance, key: MemberKey, epoch: int) -> Instance:
-    """A member came further than the others: they do not take part in its epoch."""
-    members = tuple(m if m.key == key else replace(m, in_epoch=False) for m in instance.members)
+    """A member came further than the others with engines: unknown at their next heartbeat, they register again.
+
+    Those that are behind then give their engines up; kept as members, they would run them on, and nobody would ask.
+    """
+    members = tuple(m for m in instance.members if m.key == key or not m.in_epoch)
     return replace(instance, epoch=epoch, members=members)
 
 

@@ -271,7 +271,11 @@ def test_members_of_different_epochs_are_not_taken_for_a_gang() -> None:
     second = reregister(first.instance, reregistration(1, epoch=6))
     assert isinstance(second, Joined)
     assert second.instance.epoch == 6
-    assert [member.in_epoch for member in second.instance.members] == [False, True]
+    # The first is unknown at its next heartbeat; so it registers again, and is told to give its engine up.
+    assert [member.node_rank for member in second.instance.members] == [1]
+    again = reregister(second.instance, reregistration(0, epoch=5))
+    assert isinstance(again, Rejected)
+    assert again.code is ErrorCode.STALE_EPOCH
 
 
 # --- whose message is it --------------------------------------------------------------------------------------
