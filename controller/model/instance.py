@@ -114,7 +114,9 @@ def transition(instance: Instance, verdict: Verdict, now: float) -> Instance:
     status = TRANSITIONS[instance.status][verdict.event]
     if status is instance.status:
         return instance if status is InstanceStatus.DELETED else replace(instance, reason=verdict.reason)
-    return replace(instance, status=status, since=now, reason=verdict.reason)
+    changed = replace(instance, status=status, since=now, reason=verdict.reason)
+    # What was given up has come up by itself: its next death is one like any other.
+    return replace(changed, abandoned_epoch=None) if status is InstanceStatus.ACTIVE else changed
 
 
 def judge(

@@ -385,6 +385,12 @@ def test_a_still_dead_endpoint_opens_a_run_again_unless_an_operator_gave_it_up()
     assert run_needed(heard(ACTIVE, 5.0, NORMAL, ABNORMAL, epoch=3), SETTINGS) is None
 
 
+def test_what_an_operator_gave_up_is_over_when_it_serves_again() -> None:
+    given_up = abandon(deactivate(ACTIVE, "a relaunch", 1.0))
+    assert given_up.abandoned_epoch == ACTIVE.epoch
+    assert activate(given_up, "all endpoints are normal", 2.0).abandoned_epoch is None
+
+
 @pytest.mark.parametrize("step", Step)
 def test_F14_a_rank_that_somebody_else_started_in_a_later_epoch_needs_the_others_there(step: Step) -> None:
     first, _ = ACTIVE.members
