@@ -8,12 +8,15 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from supervisor import wire
+from supervisor.engine.operator import CommandRefused
 from supervisor.unit.states import RunState
 from tests.support.virtual_gang import ENGINE, Gang, VirtualPod, open_gang
 
@@ -59,6 +62,9 @@ class Walk:
             "deafen": self._deafen,
             "stall": self._stall,
             "controller": self._controller,
+            "operator relaunches": self._relaunch,
+            "operator aborts": self._abort,
+            "restart here": self._restart_here,
             "sick": self._sicken,
             "slow": self._slow,
         }
@@ -92,6 +98,24 @@ class Walk:
         else:
             await self.gang.crash_controller()
         self.controller_runs = not self.controller_runs
+
+    async def _relaunch(self, _: VirtualPod) -> None:
+        instance = self.gang.instance if self.controller_runs else None
+        if instance is not None:
+            await self.gang.world.client.post(f"/v1/instances/{instance.id}/relaunch")
+
+    async def _abort(self, _: VirtualPod) -> None:
+        for recovery in self.gang.world.it.registry.recoveries() if self.controller_runs else ():
+            await self.gang.world.client.post(f"/v1/relaunches/{recovery.run_id}/abort")
+
+    async def _restart_here(self, pod: VirtualPod) -> None:
+        """As a caller of the reference system would, on one rank alone."""
+        if not pod.it.alive:
+            return
+        message = wire.EngineRestartMsg(action=wire.Action.RESTART, term=pod.state.term, reason="by hand")
+        with suppress(CommandRefused):
+            accepted = await pod.it.supervision.node_manager.command(message)
+            self.gang.alone.add(accepted.epoch)
 
     async def _sicken(self, pod: VirtualPod) -> None:
         pod.change(healthy=not pod.script.healthy)
