@@ -156,7 +156,7 @@ class VirtualPod:
     @property
     def serves(self) -> bool:
         """Its endpoint is NORMAL, and an engine process stands behind that."""
-        return self.it.alive and self.it.pod.readiness().ready and self.it.processes.alive(ENGINE) == 1
+        return self.it.alive and self.it.supervision.node_manager.status().status and self.it.processes.alive(ENGINE) == 1
 
     @property
     def settled(self) -> bool:
