@@ -11,7 +11,7 @@ import trio
 from supervisor.unit import probing
 from supervisor.unit.events import Event, LivenessFailed, LivenessRecovered, NotReady, Ready
 from supervisor.unit.model import Check, LogLineCheck, Probe, Probes
-from supervisor.unit.probing import ProbeKind, Tally, Verdict
+from supervisor.unit.probing import ProbeKind, Verdict
 
 NOTIFICATION = "notification"
 
@@ -67,20 +67,18 @@ class ProbeRunner:
     async def _probe(self, kind: ProbeKind, note_passed: Callable[[ProbeKind], None]) -> None:
         probe = probing.probe_of(self.probes, kind)
         assert probe is not None  # only declared probes are runnable
-        # As for Kubernetes, what is running counts as alive until it was seen to fail.
-        passed_once = kind is ProbeKind.LIVENESS
-        tally = Tally(verdict=Verdict.PASSED if passed_once else None)
+        tally = probing.first_tally(kind)
         await trio.sleep(probe.initial_delay_sec)
         while True:
             began = trio.current_time()
             complaint = await self._ask_in_time(probe)
-            tally, verdict = probing.count(probe, tally, complaint is None)
-            if verdict is Verdict.PASSED and not passed_once:
-                passed_once = True
+            before = tally
+            tally, verdict = probing.count(probe, before, complaint is None)
+            if tally.passed_once and not before.passed_once:
                 note_passed(kind)
                 if kind is ProbeKind.STARTUP or isinstance(probe.check, LogLineCheck):
                     return  # passed for good
-            elif verdict is not None and passed_once:
+            elif verdict is not None and tally.passed_once:
                 self._report(kind, verdict, complaint or "")
             await trio.sleep_until(began + probing.pause_before_next(kind, probe, tally))
 

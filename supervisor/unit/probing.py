@@ -5,6 +5,7 @@ Carrying a probe out lives in `supervisor.service.probes`; what a verdict does t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Set
 from enum import StrEnum
 
@@ -15,6 +16,10 @@ from supervisor.unit.model import Probe, Probes
 
 PASSED_READINESS_PERIOD_SEC = 10.0
 """A readiness probe slows down to this once passed; engines answer /health at a cost (design 3, Budgets)."""
+FIRST_PAUSE_SEC = 0.05
+"""Startup and Readiness are asked so soon again, then after twice the time up to PeriodSec, until they answer well for
+the first time: what is ready in 30 ms need not wait for a second, and what loads for minutes is not asked more."""
+_MOST_DOUBLINGS = 30
 
 
 class ProbeKind(StrEnum):
@@ -34,6 +39,13 @@ class Tally(msgspec.Struct, frozen=True):
     successes: int = 0
     failures: int = 0
     verdict: Verdict | None = None
+    passed_once: bool = False
+    """In this invocation."""
+
+
+def first_tally(kind: ProbeKind) -> Tally:
+    """Before the first answer. As for Kubernetes, what is running counts as alive until it was seen to fail."""
+    return Tally(verdict=Verdict.PASSED, passed_once=True) if kind is ProbeKind.LIVENESS else Tally()
 
 
 def count(probe: Probe, tally: Tally, success: bool) -> tuple[Tally, Verdict | None]:
@@ -78,7 +90,10 @@ def probe_of(probes: Probes, kind: ProbeKind) -> Probe | None:
 
 
 def pause_before_next(kind: ProbeKind, probe: Probe, tally: Tally) -> float:
-    """Seconds until the next try. A readiness probe that begins to fail is asked at its own period again."""
+    """Seconds from this try to the next. A readiness probe that begins to fail is asked at its own period again."""
+    if not tally.passed_once and tally.successes == 0:
+        doublings = min(max(0, tally.failures - 1), _MOST_DOUBLINGS)
+        return min(probe.period_sec, math.ldexp(FIRST_PAUSE_SEC, doublings))
     settled = tally.verdict is Verdict.PASSED and tally.failures == 0
     if kind is ProbeKind.READINESS and settled:
         return max(probe.period_sec, PASSED_READINESS_PERIOD_SEC)
@@ -88,4 +103,4 @@ def pause_before_next(kind: ProbeKind, probe: Probe, tally: Tally) -> float:
 def _settle(tally: Tally, reached: Verdict | None) -> tuple[Tally, Verdict | None]:
     if reached is None or reached is tally.verdict:
         return tally, None
-    return replace(tally, verdict=reached), reached
+    return replace(tally, verdict=reached, passed_once=tally.passed_once or reached is Verdict.PASSED), reached

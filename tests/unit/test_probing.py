@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.unit.model import Probe, Probes, TcpCheck
-from supervisor.unit.probing import ProbeKind, Tally, Verdict, count, gates, pause_before_next, runnable
+from supervisor.unit.probing import (
+    FIRST_PAUSE_SEC,
+    ProbeKind,
+    Tally,
+    Verdict,
+    count,
+    first_tally,
+    gates,
+    pause_before_next,
+    runnable,
+)
 
 CHECK = TcpCheck("127.0.0.1:1")
 STARTUP, READINESS, LIVENESS = ProbeKind.STARTUP, ProbeKind.READINESS, ProbeKind.LIVENESS
@@ -87,15 +97,56 @@ def test_startup_and_readiness_decide_when_a_unit_is_active() -> None:
 @pytest.mark.parametrize(
     "kind, period, tally, expected",
     [
-        (READINESS, 1.0, Tally(), 1.0),
-        (READINESS, 1.0, Tally(1, 0, Verdict.PASSED), 10.0),
-        (READINESS, 30.0, Tally(1, 0, Verdict.PASSED), 30.0),
-        (READINESS, 1.0, Tally(0, 1, Verdict.PASSED), 1.0),
-        (READINESS, 1.0, Tally(0, 3, Verdict.FAILED), 1.0),
-        (LIVENESS, 5.0, Tally(9, 0, Verdict.PASSED), 5.0),
+        (READINESS, 1.0, Tally(1, 0, Verdict.PASSED, True), 10.0),
+        (READINESS, 30.0, Tally(1, 0, Verdict.PASSED, True), 30.0),
+        (READINESS, 1.0, Tally(0, 1, Verdict.PASSED, True), 1.0),
+        (READINESS, 1.0, Tally(0, 3, Verdict.FAILED, True), 1.0),
+        (LIVENESS, 5.0, Tally(9, 0, Verdict.PASSED, True), 5.0),
     ],
 )
 def test_a_readiness_probe_slows_down_while_it_is_well(
     kind: ProbeKind, period: float, tally: Tally, expected: float
 ) -> None:
     assert pause_before_next(kind, Probe(CHECK, period_sec=period), tally) == expected
+
+
+def pauses(kind: ProbeKind, probe: Probe, answers: str) -> list[float]:
+    """After each answer (+ or -)."""
+    tally, found = first_tally(kind), []
+    for answer in answers:
+        tally, _ = count(probe, tally, answer == "+")
+        found.append(pause_before_next(kind, probe, tally))
+    return found
+
+
+@pytest.mark.parametrize("kind", [STARTUP, READINESS])
+def test_the_first_tries_follow_each_other_quickly_and_then_slow_down_to_the_period(kind: ProbeKind) -> None:
+    """An engine that loads in 30 ms is ready at once, one that loads for minutes is asked at its period."""
+    found = pauses(kind, Probe(CHECK, period_sec=1.0), "-------")
+    assert found == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+def test_a_period_that_is_shorter_than_the_first_pause_stays_what_it_is() -> None:
+    assert pauses(READINESS, Probe(CHECK, period_sec=0.01), "--") == [0.01, 0.01]
+
+
+def test_successes_that_have_to_be_in_a_row_come_at_the_period() -> None:
+    """Three answers within 150 ms would say little more than one."""
+    assert pauses(READINESS, Probe(CHECK, period_sec=1.0, success_threshold=3), "-++") == [0.05, 1.0, 1.0]
+
+
+def test_after_the_first_pass_nothing_is_quick_any_more() -> None:
+    assert pauses(READINESS, Probe(CHECK, period_sec=1.0), "-+---+") == [0.05, 10.0, 1.0, 1.0, 1.0, 10.0]
+
+
+def test_what_runs_counts_as_alive_until_it_was_seen_to_fail() -> None:
+    assert pauses(LIVENESS, Probe(CHECK, period_sec=5.0), "---+") == [5.0] * 4
+
+
+@given(st.sampled_from(ProbeKind), st.floats(0.001, 3600.0), st.integers(0, 100_000))
+def test_a_pause_is_never_longer_than_the_period_of_a_probe_that_fails(
+    kind: ProbeKind, period: float, failures: int
+) -> None:
+    tally = Tally(failures=failures, verdict=Verdict.FAILED)
+    pause = pause_before_next(kind, Probe(CHECK, period_sec=period), tally)
+    assert min(period, FIRST_PAUSE_SEC) <= pause <= period
