@@ -55,7 +55,10 @@ class PodOperations:
         if supervision is None:
             raise Refused("there is no engine unit in this pod")
         if not supervision.coordinated:
-            await supervision.engine.service.restart(asked_by=asked_by, reason=RELAUNCH_REASON)
+            try:
+                await supervision.engine.service.restart(asked_by=asked_by, reason=RELAUNCH_REASON)
+            except StartFailed as failure:
+                raise Refused(f"cannot relaunch {supervision.engine.unit.name}: {failure}") from failure
             return "the engine was relaunched here\n"
         instance_id = supervision.operator.state.instance_id
         if self.link is None or not instance_id:

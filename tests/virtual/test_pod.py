@@ -1,0 +1,77 @@
+"""A pod without a gang: what the kubelet is told of its units, and what operators are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from supervisor.api.operations import Refused
+from supervisor.configuration import Options, configure
+from supervisor.ending import Ending
+from supervisor.host import Host
+from supervisor.pod import Pod
+from supervisor.pod_operations import PodOperations
+from supervisor.process.children import SpawnError
+from supervisor.process.gate import GateReport, GateSpec
+from tests.support.fake_processes import FAILED, OK, FakeOutput, FakeProcesses, Program
+
+STORE = '[Service]\nExecStart = ["store"]\n[Readiness]\nExec = ["check"]\nFailureThreshold = 1\n'
+ENGINE = '[Service]\nExecStart = ["engine"]\n[Engine]\nLauncher = "exec"\n[Readiness]\nExec = ["check"]\n'
+GOOD, BAD = Program(runs_sec=0.0, ends=OK), Program(runs_sec=0.0, ends=FAILED)
+
+
+class RunningPod:
+    def __init__(self, pod: Pod, ending: Ending, processes: FakeProcesses) -> None:
+        self.it = pod
+        self.ending = ending
+        self.processes = processes
+
+    def check_answers(self, program: Program) -> None:
+        self.processes.programs["check"] = program
+
+
+@asynccontextmanager
+async def running(directory: Path, **units: str) -> AsyncIterator[RunningPod]:
+    for name, text in units.items():
+        (directory / f"{name}.toml").write_text(text)
+    environment = {"PODVISOR_SUPERVISOR__STATE_DIR": str(directory / "state")}
+    configuration = configure(Options(None, (directory,), directory / "podvisor.sock"), environment)
+    ending = Ending()
+    async with trio.open_nursery() as fakes:
+        processes = FakeProcesses(fakes, {"store": Program(), "engine": Program(), "check": GOOD})
+        host = Host(
+            processes=processes,
+            gate=_open_gate,
+            segments_of=_no_segments,
+            output_of=lambda _: FakeOutput(),  # type: ignore[arg-type,return-value]
+            write_stdout=lambda _: None,
+        )
+        async with trio.open_nursery() as nursery:
+            pod = Pod(configuration, host, ending, nm_port=0)
+            await nursery.start(pod.run)
+            await trio.sleep(15)
+            yield RunningPod(pod, ending, processes)
+            nursery.cancel_scope.cancel()
+        fakes.cancel_scope.cancel()
+
+
+async def _open_gate(spec: GateSpec) -> GateReport:
+    return GateReport(())
+
+
+async def _no_segments(pid: int) -> frozenset[Path]:
+    return frozenset()
+
+
+async def test_a_relaunch_that_cannot_start_the_engine_is_refused_with_the_reason(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with running(tmp_path, engine=ENGINE) as pod:
+        pod.processes.programs["engine"] = Program(spawn_fails=SpawnError("cannot execute 'engine': no such file"))
+        with pytest.raises(Refused, match="no such file"):
+            await PodOperations(pod.it).relaunch("operator")
