@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import trio
 
 from controller.model.member import InstanceKey
-from controller.model.relaunch.exchange import Cancel, CancelKind, Event, Heartbeat, Tick
+from controller.model.relaunch.exchange import Cancel, CancelKind, Event, Fault, Heartbeat, Tick
 from controller.model.relaunch.run import Cause, Run
 
 
@@ -34,11 +34,17 @@ class Inbox:
                 await self._arrived.wait()
         return self._events.popleft() if self._events else Tick()
 
-    def drain(self) -> tuple[Event, ...]:
-        """What waits, in order; nothing waits any more."""
-        waiting = tuple(self._events)
+    def clear(self) -> None:
         self._events.clear()
-        return waiting
+
+    def faults(self) -> list[Fault]:
+        """Those that wait; they go on waiting."""
+        return [event for event in self._events if isinstance(event, Fault)]
+
+    def forget_observations(self) -> None:
+        """What was seen before a run opens is in the instance on which it opens, perhaps of an earlier boot."""
+        kept = [event for event in self._events if isinstance(event, Fault | Cancel)]
+        self._events = deque(kept)
 
     def _forget_older(self, event: Heartbeat) -> None:
         seen = event.observation

@@ -22,7 +22,6 @@ from controller.model.relaunch.exchange import (
     CancelKind,
     Close,
     Event,
-    Fault,
     Send,
     Unreachable,
 )
@@ -115,6 +114,7 @@ class _Execution:
 
     def _open(self, term: int) -> None:
         registry, recovery = self._registry, self._recovery
+        recovery.inbox.forget_observations()
         instance = registry.under_recovery(recovery.instance).instance
         run, actions = plan.open_run(
             instance,
@@ -151,15 +151,14 @@ class _Execution:
         if self._run is None:
             self._open(self._registry.terms.current)
             # Whoever reported while it waited may have frozen itself.
-            for event in self._recovery.inbox.drain():
-                if isinstance(event, Fault):
-                    self._step(event)
+            for fault in self._recovery.inbox.faults():
+                self._step(fault)
         if self._is_over:
             return
         if self._opened.outcome is None:
             # What was decided and not begun must not begin any more.
             self._waiting.clear()
-            self._recovery.inbox.drain()
+            self._recovery.inbox.clear()
             self._step(cancel)
         with trio.move_on_after(CLEANUP_SEC):
             await self.finish()

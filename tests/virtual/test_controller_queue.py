@@ -13,7 +13,7 @@ from controller.model.instance import InstanceStatus
 from controller.policy import Policy
 from supervisor import wire
 from tests.support.controller_world import World, open_world
-from tests.support.fake_supervisor import FakeSupervisor
+from tests.support.fake_supervisor import FakeSupervisor, Script
 
 # httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
@@ -93,6 +93,22 @@ async def test_who_waits_for_containers_lets_the_next_one_start(autojump_clock: 
         waiting[0].kill_engine()
         await world.until_active("waiting", epoch=2)
         assert trio.current_time() - died < 30, "phase 2 of the other one lasts 300 s"
+
+
+async def test_what_a_container_said_before_it_restarted_in_the_queue_breaks_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world(Policy(max_concurrent_runs=1)) as world:
+        slow = world.add_gang("slow", script=Script(load_sec=LOAD_SEC))
+        await world.until(lambda: len(world.did("start")) == 2)
+        cold = world.add_gang("cold")
+        await world.until(lambda: len(world.it.registry.recoveries()) == 2)
+        await trio.sleep(30)
+        cold[0].kill_container()
+        await world.until_active("slow")
+        await world.until_active("cold")
+        assert world.did("stop", "abort") == []
+        assert [fake.boots for fake in slow + cold] == [1, 1, 2, 1]
 
 
 async def test_a_gang_that_lost_a_member_while_it_waited_is_not_started_in_part(autojump_clock: MockClock) -> None:
