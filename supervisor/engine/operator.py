@@ -16,7 +16,8 @@ from typing import Protocol
 import trio
 
 from supervisor.engine.model import progress
-from supervisor.engine.model.commands import Accepted, Command, Refused, decide
+from supervisor.engine.model.commands import Accepted, Command, decide
+from supervisor.engine.model.fencing import Refused
 from supervisor.engine.model.operation import (
     Action,
     EndSupervisor,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from supervisor.engine.model import progress
-from supervisor.engine.model.commands import Accepted, Command, Decision, Refused, decide
+from supervisor.engine.model.commands import Accepted, Command, Decision, decide
+from supervisor.engine.model.fencing import Refused
 from supervisor.engine.model.freeze import FreezeLimits
 from supervisor.engine.model.operation import (
     Action,

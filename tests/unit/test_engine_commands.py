@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from supervisor.engine.model import progress
 from supervisor.engine.model.commands import PREPARED_STEPS, SPAWNED_STEPS, Accepted, Command
-from supervisor.engine.model.operation import EndSupervisor
+from supervisor.engine.model.operation import ABORTED_RUNS_KEPT, EndSupervisor
 from supervisor.wire import EngineRestartMsg, ErrorCode, Step, StopMsg
 from tests.support.operations import (
     BOOT,
@@ -420,10 +420,20 @@ def test_an_abort_of_an_older_epoch_leaves_the_newer_operation_alone() -> None:
     rig.accepted(prepare(3, None))
     before = rig.state
     assert rig.refused(abort("run-2", epoch=2)) is ErrorCode.STALE_EPOCH
-    assert rig.state == replace(before, aborted_runs=frozenset({"run-2"}))
+    assert rig.state == replace(before, aborted_runs=("run-2",))
 
 
 # --- abort ------------------------------------------------------------------------------------------------------------
+
+
+def test_aborted_runs_are_remembered_but_not_without_limit() -> None:
+    rig = rig_at(Step.DONE)
+    for number in range(ABORTED_RUNS_KEPT + 1):
+        rig.accepted(abort(f"late-{number}"))
+    assert len(rig.state.aborted_runs) == ABORTED_RUNS_KEPT
+    assert rig.refused(prepare(3, f"late-{ABORTED_RUNS_KEPT}")) is ErrorCode.ABORTED
+    assert rig.refused(prepare(3, "late-1")) is ErrorCode.ABORTED
+    rig.accepted(prepare(3, "late-0"))  # the oldest is forgotten
 
 
 @pytest.mark.seed("S10")
@@ -526,7 +536,7 @@ def test_an_abort_of_another_run_is_only_remembered(step: Step) -> None:
     rig = rig_at(step)
     before = rig.state
     assert rig.accepted(abort("run-3")) == Accepted(2, frozenset(Step), will_exit=False)
-    assert rig.state == replace(before, aborted_runs=frozenset({"run-3"}))
+    assert rig.state == replace(before, aborted_runs=("run-3",))
 
 
 def test_an_abort_of_another_run_leaves_this_one_s_freeze() -> None:

@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from supervisor.engine.model import progress
-from supervisor.engine.model.commands import Accepted, Command, Refused, decide
+from supervisor.engine.model.commands import Accepted, Command, decide
+from supervisor.engine.model.fencing import Refused
 from supervisor.engine.model.operation import (
     OUT_OF_SERVICE_STEPS,
     Action,

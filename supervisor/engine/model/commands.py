@@ -1,8 +1,7 @@
-"""What a command from outside does to the engine operation: accept, join, refuse (design 4, Answers).
+"""What a command from outside does to the engine operation: accept or join it (design 4, Answers).
 
-Fencing stands here and nowhere else: a command of an older term, epoch or boot, or of an aborted run, has no
-effect (invariant I5). The HTTP route maps the decision to a status code; it holds no state and decides nothing
-(seed S10).
+Which commands have no effect is asked of `fencing.py`. The HTTP route maps the decision to a status code; it holds
+no state and decides nothing (seed S10).
 """
 
 from __future__ import annotations
@@ -11,6 +10,16 @@ import msgspec
 from msgspec.structs import replace
 
 from supervisor.engine.model import freeze
+from supervisor.engine.model.fencing import (
+    Refused,
+    fence,
+    refuse_abort,
+    refuse_differing_epochs,
+    refuse_held,
+    refuse_operation,
+    refuse_stop,
+    stale_epoch,
+)
 from supervisor.engine.model.operation import (
     OUT_OF_SERVICE_STEPS,
     STARTED_STEPS,
@@ -34,11 +43,6 @@ class Accepted(msgspec.Struct, frozen=True):
     epoch: int
     until: frozenset[Step]
     will_exit: bool | None = None
-
-
-class Refused(msgspec.Struct, frozen=True):
-    code: ErrorCode
-    message: str
 
 
 Decision = Accepted | Refused
@@ -91,21 +95,16 @@ def start_placement(state: Operation, message: StartCmdMsg, settings: OperationS
 
 def start(state: Operation, message: EngineRestartMsg, now: float) -> Result:
     """The second phase: only what was prepared in this very run and epoch may start (C2)."""
-    refused = _fence(state, message.term, message.boot_id, message.run_id)
+    refused = fence(state, message)
     if refused is not None:
         return state, (), refused
     state = replace(state, term=max(state.term, message.term))
     if not _is_same_run(state, message):
         if message.epoch is not None and message.epoch < state.epoch:
-            return state, (), _stale_epoch(state, message.epoch)
-        return (
-            state,
-            (),
-            Refused(
-                ErrorCode.NOT_PREPARED, f"not prepared in run {message.run_id}, epoch {message.epoch}: prepare first"
-            ),
-        )
-    refused = _refuse_epochs(message) or _refuse_held(state)
+            return state, (), stale_epoch(state, message.epoch)
+        words = f"not prepared in run {message.run_id}, epoch {message.epoch}: prepare first"
+        return state, (), Refused(ErrorCode.NOT_PREPARED, words)
+    refused = refuse_differing_epochs(message) or refuse_held(state)
     if refused is not None:
         return state, (), refused
     if state.step is Step.PREPARED:
@@ -122,19 +121,12 @@ def start(state: Operation, message: EngineRestartMsg, now: float) -> Result:
 
 def abort(state: Operation, message: EngineRestartMsg, now: float) -> Result:
     """Lift the freeze; the run's later messages are refused from now on, even if the run is unknown here."""
-    if message.boot_id is not None and message.boot_id != state.boot_id:
-        return state, (), _wrong_boot(state)
-    if message.term < state.term:
-        return state, (), _stale_term(state, message.term)
-    if message.run_id is None and _is_foreign(state, message.instance_id):
-        return state, (), _wrong_instance(state, message.instance_id)
-    remembered = replace(
-        state,
-        term=max(state.term, message.term),
-        aborted_runs=state.aborted_runs | ({message.run_id} if message.run_id is not None else set()),
-    )
+    refused = refuse_abort(state, message)
+    if refused is not None:
+        return state, (), refused
+    remembered = replace(state.remember_aborted(message.run_id), term=max(state.term, message.term))
     if message.epoch is not None and message.epoch < state.epoch:
-        return remembered, (), _stale_epoch(state, message.epoch)
+        return remembered, (), stale_epoch(state, message.epoch)
     if not _concerns_us(state, message.run_id):
         return remembered, (), Accepted(state.epoch, frozenset(Step), will_exit=False)
     aborted = replace(remembered, freeze=None)
@@ -149,25 +141,9 @@ def abort(state: Operation, message: EngineRestartMsg, now: float) -> Result:
 
 def stop(state: Operation, message: StopMsg, settings: OperationSettings, now: float) -> Result:
     """`POST /node-manager/stop`: stop the engines, then end with 255 (seed S23)."""
-    if message.boot_id is not None and message.boot_id != state.boot_id:
-        return state, (), _wrong_boot(state)
-    unfenced = message.boot_id is None and message.epoch is None and message.term == 0
-    if unfenced and now - state.booted_at < settings.unfenced_stop_guard_sec:
-        return (
-            state,
-            (),
-            Refused(
-                ErrorCode.WRONG_BOOT,
-                "a stop that names no boot, epoch or term is refused in the first "
-                f"{settings.unfenced_stop_guard_sec:g} s of a boot: it may be a repeat meant for the container before",
-            ),
-        )
-    if message.term < state.term:
-        return state, (), _stale_term(state, message.term)
-    if message.epoch is not None and message.epoch < state.epoch:
-        return state, (), _stale_epoch(state, message.epoch)
-    if _is_foreign(state, message.instance_id):
-        return state, (), _wrong_instance(state, message.instance_id)
+    refused = refuse_stop(state, message, settings, now)
+    if refused is not None:
+        return state, (), refused
     if state.leaving is not None:
         return state, (), Accepted(state.epoch, frozenset(Step), will_exit=True)
     reason = f"stop command: {message.reason or 'no reason given'}"
@@ -223,14 +199,14 @@ def _prepare(
     *,
     then_start: bool,
 ) -> Result:
-    refused = _fence(state, message.term, message.boot_id, message.run_id)
+    refused = fence(state, message)
     if refused is not None:
         return state, (), refused
     state = replace(state, term=max(state.term, message.term))
     until = SPAWNED_STEPS if then_start else PREPARED_STEPS
     if _is_same_run(state, message) or (then_start and _is_repeated_start(state, message)):
         return state.heard(message.run_id, now), (), Accepted(state.epoch, until)
-    refused = _refuse_operation(state, message, settings)
+    refused = refuse_operation(state, message, settings)
     if refused is not None:
         return state, (), refused
     placement = message.start or state.placement
@@ -245,52 +221,6 @@ def _prepare(
     )
     accepted, actions = begin_prepare(named, placement, settings, now)
     return accepted, actions, Accepted(accepted.epoch, until)
-
-
-def _refuse_operation(state: Operation, message: EngineRestartMsg, settings: OperationSettings) -> Refused | None:
-    refused = _refuse_epochs(message)
-    if refused is not None:
-        return refused
-    if message.start is None and _is_foreign(state, message.instance_id):
-        return _wrong_instance(state, message.instance_id)
-    if message.epoch is not None and message.epoch <= state.epoch:
-        return _stale_epoch(state, message.epoch)
-    if state.ever_started and not settings.enabled:
-        return Refused(ErrorCode.DISABLED, "enable_engine_relaunch is off on this supervisor")
-    refused = _refuse_held(state)
-    if refused is not None:
-        return refused
-    # A newer epoch overtakes whatever is in progress; a caller without one cannot be ordered, so it must wait.
-    if message.epoch is None and state.busy:
-        return Refused(ErrorCode.BUSY, f"a relaunch is in progress ({state.step}, epoch {state.epoch})")
-    return None
-
-
-def _refuse_epochs(message: EngineRestartMsg) -> Refused | None:
-    given = message.start
-    if given is None or given.epoch in (None, message.epoch):
-        return None
-    return Refused(
-        ErrorCode.MALFORMED, f"start.epoch {given.epoch} and epoch {message.epoch} differ; they must be equal"
-    )
-
-
-def _refuse_held(state: Operation) -> Refused | None:
-    if state.held_by is None:
-        return None
-    return Refused(ErrorCode.HELD, f"the engine is held by {state.held_by}")
-
-
-def _fence(state: Operation, term: int, boot_id: str | None, run_id: str | None) -> Refused | None:
-    if state.leaving is not None:
-        return Refused(ErrorCode.LEAVING, f"this supervisor is leaving: {state.leaving}")
-    if boot_id is not None and boot_id != state.boot_id:
-        return _wrong_boot(state)
-    if term < state.term:
-        return _stale_term(state, term)
-    if run_id is not None and run_id in state.aborted_runs:
-        return Refused(ErrorCode.ABORTED, f"run {run_id} was aborted here")
-    return None
 
 
 def _is_same_run(state: Operation, message: EngineRestartMsg) -> bool:
@@ -329,26 +259,3 @@ def _will_exit(state: Operation) -> bool:
     if state.held_by is not None:
         return False
     return state.dead or state.step in OUT_OF_SERVICE_STEPS or state.step in (Step.FAILED, Step.ABORTED)
-
-
-def _is_foreign(state: Operation, instance_id: int | None) -> bool:
-    return instance_id is not None and state.instance_id not in (0, instance_id)
-
-
-def _wrong_boot(state: Operation) -> Refused:
-    return Refused(ErrorCode.WRONG_BOOT, f"this is boot {state.boot_id}: the command was meant for another life")
-
-
-def _stale_term(state: Operation, term: int) -> Refused:
-    found = f"carries term {term}" if term else "carries no term"
-    return Refused(ErrorCode.STALE_TERM, f"the command {found}, but a leader of term {state.term} was seen")
-
-
-def _stale_epoch(state: Operation, epoch: int) -> Refused:
-    return Refused(ErrorCode.STALE_EPOCH, f"epoch {epoch} is not newer than {state.epoch}")
-
-
-def _wrong_instance(state: Operation, instance_id: int | None) -> Refused:
-    return Refused(
-        ErrorCode.WRONG_INSTANCE, f"instance {instance_id} was meant, this pod belongs to {state.instance_id}"
-    )

@@ -24,6 +24,10 @@ OUT_OF_SERVICE_STEPS = frozenset({Step.STOPPING, Step.CLEANING, Step.PREPARED})
 """No engine should run; what is seen of the old one is no news."""
 
 
+ABORTED_RUNS_KEPT = 64
+"""A message that is late by more runs than that is stopped by its epoch."""
+
+
 class OperationSettings(msgspec.Struct, frozen=True):
     enabled: bool
     """`enable_engine_relaunch`, the only switch (seed S20)."""
@@ -58,7 +62,8 @@ class Operation(msgspec.Struct, frozen=True):
     """`restart`, the seed's form: no barrier, start as soon as this pod is clean."""
     aborting: bool = False
     """An abort came while stopping: the stop is finished first."""
-    aborted_runs: frozenset[str] = frozenset()
+    aborted_runs: tuple[str, ...] = ()
+    """The last `ABORTED_RUNS_KEPT`, the newest last: messages of theirs that come late have no effect."""
     freeze: Freeze | None = None
     frozen_for: tuple[int, str | None] | None = None
     """(epoch, run) whose death report was accepted and froze us: asked again, it begins no second freeze (I2)."""
@@ -81,6 +86,12 @@ class Operation(msgspec.Struct, frozen=True):
     def start_under_way(self) -> bool:
         """No further command is needed for the engine of this epoch to start."""
         return self.start_when_prepared or self.step in STARTED_STEPS
+
+    def remember_aborted(self, run_id: str | None) -> Operation:
+        """After this run was aborted."""
+        if run_id is None or run_id in self.aborted_runs:
+            return self
+        return replace(self, aborted_runs=(*self.aborted_runs, run_id)[-ABORTED_RUNS_KEPT:])
 
     def frozen(self, now: float) -> bool:
         return self.freeze is not None and not self.freeze.is_over(now)
