@@ -93,9 +93,16 @@ async def _bounded(benchmark: Benchmark, sheet: Sheet) -> str | None:
                 await benchmark.measure(sheet, Path(scratch))
             except Exception as error:  # noqa: BLE001 - the others still have to be taken; the trace is shown
                 traceback.print_exc()
-                ended_early.append(repr(error))
+                ended_early.append(_cause(error))
         nursery.cancel_scope.cancel()
     return ended_early[0] if ended_early else None
+
+
+def _cause(error: BaseException) -> str:
+    """The first of a group, in one line; the trace has the rest."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {str(error).strip().rpartition(chr(10))[2]}"
 
 
 async def _end_in_time(measuring: trio.lowlevel.Task, nursery: trio.Nursery, ended_early: list[str]) -> None:

@@ -16,11 +16,11 @@ from tests.bench.managers import Manager, Podvisor, Request, find_peers
 from tests.bench.running import Running, running
 from tests.bench.workers import open_births
 
-STARTS = 12
-STARTS_OF_PEERS = 5
+STARTS = 10
+STARTS_OF_PEERS = 4
 RETRY_SEC = 0.002
 UNITS_AT_REST = 10
-SETTLE_SEC = 4.0
+SETTLE_SEC = 3.0
 REST_SEC = 10.0
 
 FIRST_UNIT = Goal(200)
