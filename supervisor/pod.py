@@ -86,11 +86,13 @@ class Pod:
     def readiness(self, registered: bool | None) -> Readiness:
         """`registered`: whether the controller knows this pod; None without one."""
         endpoint = self.supervision.node_manager.judgement().status if self.supervision is not None else None
+        counted = tuple(self.units) if self.supervision is None else (self.supervision.engine.service,)
         return readiness(
             waiting=[service.unit.name for service in self.units if not service.state.satisfied],
             registered=registered,
             endpoint=endpoint,
             ending=self._ending.reason,
+            unready=[service.unit.name for service in counted if service.state.unready],
         )
 
     def supervisor_view(self, controller: str | None) -> wire.SupervisorView:

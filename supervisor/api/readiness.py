@@ -17,13 +17,18 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 def readiness(
-    *, waiting: Sequence[str], registered: bool | None, endpoint: EndpointStatus | None, ending: str
+    *,
+    waiting: Sequence[str],
+    registered: bool | None,
+    endpoint: EndpointStatus | None,
+    ending: str,
+    unready: Sequence[str],
 ) -> Readiness:
     """Started: all units are active, or the controller knows this pod, whose engine may wait for its gang for hours.
 
     Ready: the engine is normal and nobody leaves; without an engine, all units are active. `waiting` are the units
     that are not active; `registered` is None without a controller, `endpoint` without an engine; `ending` says why
-    the supervisor ends, if it does.
+    the supervisor ends, if it does; `unready` are those that are up and whose Readiness fails now.
     """
     not_active = f"not active: {', '.join(waiting)}" if waiting else ""
     not_started = "" if registered else not_active
@@ -31,6 +36,8 @@ def readiness(
         not_started += "; not registered with the controller"
     if ending:
         return Readiness(not_started, f"ending: {ending}")
-    if endpoint is None:
+    if endpoint is None and waiting:
         return Readiness(not_started, not_active)
-    return Readiness(not_started, "" if endpoint is EndpointStatus.NORMAL else f"endpoint is {endpoint}")
+    if endpoint not in (None, EndpointStatus.NORMAL):
+        return Readiness(not_started, f"endpoint is {endpoint}")
+    return Readiness(not_started, f"Readiness fails: {', '.join(unready)}" if unready else "")

@@ -143,7 +143,7 @@ class UnitState(msgspec.Struct, frozen=True):
     clock: StartClock | None = None
     """This invocation's start."""
     ready: bool = False
-    """Readiness as it is now; readyz shows it."""
+    """As Readiness says now, once it has passed; readyz shows it."""
     ready_once: bool = False
     """It was active in this invocation."""
     healthy_since: float | None = None
@@ -174,6 +174,11 @@ class UnitState(msgspec.Struct, frozen=True):
     def satisfied(self) -> bool:
         """Those that come After need not wait (any longer)."""
         return self.state is RunState.ACTIVE or self.completed or self.skipped
+
+    @property
+    def unready(self) -> bool:
+        """Up, but its Readiness fails: not to be sent anything now."""
+        return self.state is RunState.ACTIVE and not self.ready
 
     @property
     def fault(self) -> Fault | None:

@@ -33,4 +33,13 @@ WAITING = "not active: engine, store"
 def test_readiness(
     waiting: list[str], registered: bool | None, endpoint: EndpointStatus | None, ending: str, expected: Readiness
 ) -> None:
-    assert readiness(waiting=waiting, registered=registered, endpoint=endpoint, ending=ending) == expected
+    found = readiness(waiting=waiting, registered=registered, endpoint=endpoint, ending=ending, unready=[])
+    assert found == expected
+
+
+def test_what_is_up_and_whose_readiness_fails_is_not_ready_but_has_started() -> None:
+    def judged(endpoint: EndpointStatus | None) -> Readiness:
+        return readiness(waiting=[], registered=None, endpoint=endpoint, ending="", unready=["web", "store"])
+
+    assert judged(None) == judged(NORMAL) == Readiness("", "Readiness fails: web, store")
+    assert judged(INITIAL) == Readiness("", "endpoint is initial")

@@ -11,6 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from supervisor.api.operations import Refused
+from supervisor.api.readiness import Readiness
 from supervisor.configuration import Options, configure
 from supervisor.ending import Ending
 from supervisor.host import Host
@@ -66,6 +67,21 @@ async def _open_gate(spec: GateSpec) -> GateReport:
 
 async def _no_segments(pid: int) -> frozenset[Path]:
     return frozenset()
+
+
+@pytest.mark.parametrize("units", [{"store": STORE}, {"engine": ENGINE}], ids=["units alone", "with an engine"])
+async def test_readyz_follows_readiness_after_it_has_passed_once(
+    units: dict[str, str], tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with running(tmp_path, **units) as pod:
+        assert pod.it.readiness(None).not_ready == ""
+        pod.check_answers(BAD)
+        await trio.sleep(60)
+        name = next(iter(units))
+        assert pod.it.readiness(None) == Readiness(not_started="", not_ready=f"Readiness fails: {name}")
+        pod.check_answers(GOOD)
+        await trio.sleep(60)
+        assert pod.it.readiness(None).not_ready == ""
 
 
 async def test_a_relaunch_that_cannot_start_the_engine_is_refused_with_the_reason(
