@@ -69,15 +69,16 @@ def configure(options: Options, environment: Mapping[str, str]) -> Configuration
         problems += _token_problems(settings, options.config)
     if settings is None or problems:
         raise ConfigurationError(problems)
-    directory, warnings = _runtime_directory(environment)
     supervisor = settings.supervisor
+    pod_ip = supervisor.pod_ip or _address_towards(supervisor.controller_url)
+    directory, warnings = _runtime_directory(environment)
     return Configuration(
         settings=settings,
         units=units,
         environment=environment,
         socket=options.socket or Path(supervisor.socket or directory / "podvisor.sock"),
         state_dir=Path(supervisor.state_dir or directory),
-        pod_ip=supervisor.pod_ip or _address_towards(supervisor.controller_url),
+        pod_ip=pod_ip,
         boot_id=str(uuid.uuid4()),
         warnings=warnings,
     )
@@ -186,7 +187,10 @@ def _can_be_made(directory: Path) -> bool:
 
 
 def _address_towards(urls: Sequence[str]) -> str:
-    """Our address on the way to the controller; nothing is sent. Loopback without a controller or a route."""
+    """Our address on the way to the controller; nothing is sent. Loopback without a controller.
+
+    Raise ConfigurationError: with a guess the controller would be told an address at which nobody finds us.
+    """
     if not urls:
         return "127.0.0.1"
     target = urlsplit(urls[0])
@@ -197,5 +201,6 @@ def _address_towards(urls: Sequence[str]) -> str:
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(address)
             return str(probe.getsockname()[0])
-    except OSError:
-        return "127.0.0.1"
+    except OSError as error:
+        message = f"not set, and there is no way to {urls[0]} that would tell this pod's address: {error}"
+        raise ConfigurationError([Problem(ENVIRONMENT, None, "POD_IP", message)]) from error

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from supervisor.identity import Pod, pod_of
 from supervisor.settings_file import (
@@ -73,7 +74,17 @@ def _port_range(written: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-_http_url = matching(r"https?://[^\s/]+/?", 'a URL such as "http://controller:1026"')
+def _with_a_port_that_is_one(written: str) -> str:
+    try:
+        urlsplit(written).port  # noqa: B018  # reading it checks it
+    except ValueError:
+        raise Mismatch from None
+    return written
+
+
+_http_url = mapped(
+    matching(r"https?://[^\s/]+/?", 'a URL such as "http://controller:1026"'), _with_a_port_that_is_one
+)
 _urls = list_of(_http_url, 'one or more URLs such as "http://controller:1026"')
 _ports = mapped(matching(r"\d{1,5}-\d{1,5}", 'a range of ports such as "29500-29599"'), _port_range)
 _tcp_port = integer(0, 65535)

@@ -94,3 +94,17 @@ def test_problems_of_settings_and_units_are_shown_together(tmp_path: Path) -> No
     with pytest.raises(ConfigurationError) as error:
         configure(Options(tmp_path / "podvisor.toml", (tmp_path,), None), {})
     assert {problem.path.name for problem in error.value.problems} >= {"podvisor.toml", "wrong.toml"}
+
+
+def test_an_address_that_cannot_be_found_out_is_not_guessed(tmp_path: Path) -> None:
+    url = "http://controller.invalid:1026"
+    settings = {
+        "PODVISOR_SUPERVISOR__CONTROLLER_URL": f'["{url}"]',
+        "PODVISOR_AUTH__ALLOW_ANONYMOUS": "true",
+        "PODVISOR_SUPERVISOR__JOB_NAME": "llama",
+    }
+    with pytest.raises(ConfigurationError) as error:
+        configured(tmp_path, **settings)
+    assert [problem.key for problem in error.value.problems] == ["POD_IP"]
+    assert url in str(error.value.problems[0])
+    assert configured(tmp_path, POD_IP="10.0.0.2", **settings).pod_ip == "10.0.0.2"

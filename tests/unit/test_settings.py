@@ -319,3 +319,9 @@ def test_how_long_an_orderly_stop_may_take() -> None:
     assert shutdown_timeout(section, [store, monitor]) == 15.0
     assert shutdown_timeout(section, [store, monitor, engine]) == 25.0
     assert shutdown_timeout(SupervisorSection(shutdown_timeout_sec=1.0), [engine]) == 1.0
+
+
+@pytest.mark.parametrize("url", ["http://a:99999", "http://a:b", "http://[::1"])
+def test_a_url_whose_port_is_none_is_found_now_and_not_by_the_first_request(url: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="controller_url"):
+        _load(tmp_path, f'[supervisor]\ncontroller_url = "{url}"\n', {})
