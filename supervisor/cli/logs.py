@@ -9,6 +9,10 @@ import click
 from supervisor.cli.client import Supervisor, socket_option, unit_path
 
 
+EXIT_INTERRUPTED = 130
+"""As shells tell SIGINT; this is how following ends."""
+
+
 @click.command("logs")
 @click.argument("unit")
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=50, show_default=True, help="The last lines.")
@@ -21,6 +25,9 @@ def command(unit: str, lines: int, follow: bool, socket_path: Path | None) -> No
     Example: podvisor logs -f engine
     """
     path = unit_path(unit, f"logs?lines={lines}") + ("&follow=1" if follow else "")
-    with Supervisor(socket_path).lines(path) as stream:
-        for line in stream:
-            click.echo(line)
+    try:
+        with Supervisor(socket_path).lines(path) as stream:
+            for line in stream:
+                click.echo(line)
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None

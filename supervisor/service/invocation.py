@@ -214,10 +214,11 @@ class Invocation:
         return own
 
     def _fields(self) -> dict[str, Field]:
-        """What stands in every line of `prefix` and `json` output."""
+        """What stands in every line of `prefix` and `json` output: an engine's place in its gang."""
+        if self.launch.epoch is None:
+            return {}  # every unit knows the rank, and only an engine's lines are told apart by it
         rank = self.launch.environment.get("NODE_RANK")
-        fields: dict[str, Field] = {} if self.launch.epoch is None else {"epoch": self.launch.epoch}
-        return fields | ({"rank": rank} if rank else {})
+        return {"epoch": self.launch.epoch} | ({"rank": rank} if rank else {})
 
 
 def exit_of(status: ExitStatus) -> Exited:

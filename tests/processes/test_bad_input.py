@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -159,14 +159,13 @@ async def test_what_is_no_socket_is_left_alone(place: str, said: str, tmp_path: 
 async def test_a_unit_that_cannot_be_executed_fails_with_its_reason_and_the_others_run(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.touch(mode=0o644)
-    once: Mapping[str, object] = {"Restart": "no"}
     units = {
         "missing": service("/no/such/program", RestartSec="10ms", StartLimitBurst=2),
-        "unknown": service("no-such-program", **once),
-        "plain": service(str(program), **once),
-        "stranger": service(*FOREVER, User="nosuch", **once),
-        "greedy": service(*FOREVER, LimitNOFILE="1:99999999999", **once),
-        "homeless": service(*FOREVER, WorkingDirectory="/no/such/place", **once),
+        "unknown": service("no-such-program", Restart="no"),
+        "plain": service(str(program), Restart="no"),
+        "stranger": service(*FOREVER, User="nosuch", Restart="no"),
+        "greedy": service(*FOREVER, LimitNOFILE="1:99999999999", Restart="no"),
+        "homeless": service(*FOREVER, WorkingDirectory="/no/such/place", Restart="no"),
         "above": service(*FOREVER, unit={"Requires": ["plain"], "After": ["plain"]}),
         "web": service(*FOREVER),
     }

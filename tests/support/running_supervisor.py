@@ -225,6 +225,7 @@ async def _open(command: Sequence[str], stdin: int, stdout: int, variables: Mapp
 @asynccontextmanager
 async def _held(running: Running) -> AsyncIterator[None]:
     process = running.process
+    others = frozenset(procfs.children_of_ours()) - {process.pid}
     async with trio.open_nursery() as nursery:
         assert process.stderr is not None
         nursery.start_soon(running.stderr.read, process.stderr)
@@ -237,13 +238,13 @@ async def _held(running: Running) -> AsyncIterator[None]:
                 process.kill()
             with trio.move_on_after(10, shield=True):
                 await process.wait()
-            kill_what_is_left()
+            _kill_all_but(others)
             nursery.cancel_scope.cancel()
             print(running.stderr)  # pytest shows it if the test has failed
 
 
-def kill_what_is_left() -> None:
-    while pids := procfs.children_of_ours():
+def _kill_all_but(others: frozenset[int]) -> None:
+    while pids := frozenset(procfs.children_of_ours()) - others:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
