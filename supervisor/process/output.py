@@ -37,15 +37,12 @@ class ContainerStdout(Sink):
     """The supervisor's own stdout or stderr, which all units and the supervisor itself share."""
 
     def __init__(self, descriptor: int = 1, *, buffer_bytes: int = BUFFER_BYTES) -> None:
-        super().__init__(write_all_to(descriptor), buffer_bytes=buffer_bytes)
+        super().__init__(write_all_to(descriptor), f"file descriptor {descriptor}", buffer_bytes=buffer_bytes)
         self._own = MarkingWriter(self, partial(drop_mark, bare))
 
     def write(self, data: bytes) -> None:
         """Buffer it for `run()`; never blocks. What finds no room is counted and marked."""
         self._own.write((data,))
-
-    def write_line(self, text: str) -> None:
-        self.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 class Pipes:
@@ -116,23 +113,11 @@ class Output:
         """Without `stderr_mode` and `stderr` both streams go the same way. Raise ValueError for an unknown mode."""
         self.unit = unit
         self.tail = Tail(tail_bytes)
-        self.last_output_at: float | None = None
-        """trio time."""
-        self.bytes_total = 0
-        self.lines_total = 0
         self._rate_limit = rate_limit
         self._open_file = partial(RotatingFile, max_bytes=rotate_size, keep=rotate_keep)
         self._files: dict[str, tuple[RotatingFile, Sink]] = {}
         self._stdout = self._route("stdout", mode, stdout)
         self._stderr = self._route("stderr", mode if stderr_mode is None else stderr_mode, stderr or stdout)
-
-    @property
-    def dropped_total(self) -> int:
-        """Bytes that were read and could not be written. They are in the tail all the same."""
-        writers = (route.writer for route in (self._stdout, self._stderr) if route.writer is not None)
-        return sum(writer.dropped_bytes for writer in writers) + sum(
-            sink.lost_bytes for _, sink in self._files.values()
-        )
 
     def lines(self, count: int) -> list[str]:
         """The last lines, oldest first, as far as the tail reaches."""
@@ -169,7 +154,7 @@ class Output:
                 with trio.move_on_at(stream.due) as patience:
                     await trio.lowlevel.wait_readable(descriptor)
                 if patience.cancelled_caught:
-                    self.lines_total += stream.overdue(trio.current_time())
+                    stream.overdue(trio.current_time())
                 elif self._read(descriptor, stream) == 0:
                     return
                 if sink is not None:
@@ -178,7 +163,7 @@ class Output:
             left = _PIPE_BYTES
             while left > 0 and (read := self._read(descriptor, stream)):
                 left -= read
-            self.lines_total += stream.finish()
+            stream.finish()
             os.close(descriptor)
 
     def _read(self, descriptor: int, stream: Stream) -> int | None:
@@ -188,10 +173,7 @@ class Output:
         except BlockingIOError:
             return None
         if data:
-            now = trio.current_time()
-            self.last_output_at = now
-            self.bytes_total += len(data)
-            self.lines_total += stream.feed(data, now)
+            stream.feed(data, trio.current_time())
         return len(data)
 
     @asynccontextmanager
@@ -234,7 +216,7 @@ class Output:
     def _file_sink(self, path: str) -> Sink:
         if path not in self._files:
             file = self._open_file(Path(path))
-            self._files[path] = file, Sink(file.write_all)
+            self._files[path] = file, Sink(file.write_all, path)
         return self._files[path][1]
 
     def _stream(self, route: _Route, fields: Mapping[str, Field]) -> Stream:

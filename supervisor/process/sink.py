@@ -6,6 +6,7 @@ bounded, and what does not fit is the writer's loss, to be counted and marked.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 from collections import deque
@@ -17,6 +18,8 @@ import trio
 from supervisor.process.line_format import LineFormat, bare
 from supervisor.process.threads import NoThread, in_thread
 
+log = logging.getLogger(__name__)
+
 BUFFER_BYTES = 8 * 1024 * 1024
 _BATCH_BYTES = 256 * 1024
 STALLED_SEC = 0.5
@@ -27,10 +30,13 @@ RETRY_SEC = 1.0
 class Sink:
     """A bounded buffer in front of a blocking `write_all`, in which every item is written by itself."""
 
-    def __init__(self, write_all: Callable[[Sequence[bytes]], None], *, buffer_bytes: int = BUFFER_BYTES) -> None:
-        self.lost_bytes = 0
-        """Taken, but writing failed (no space, a broken pipe)."""
-        self.last_error: OSError | None = None
+    def __init__(
+        self, write_all: Callable[[Sequence[bytes]], None], name: str, *, buffer_bytes: int = BUFFER_BYTES
+    ) -> None:
+        """`name` is for people, when it cannot be written."""
+        self.name = name
+        self.error: OSError | None = None
+        """Why it cannot be written now."""
         self._write_all = write_all
         self._buffer_bytes = buffer_bytes
         self._items: deque[bytes] = deque()
@@ -72,9 +78,9 @@ class Sink:
             try:
                 await self._write(batch)
                 self._stalled, self._unmarked_loss = False, 0
+                self._say(None)
             except OSError as error:
-                self.last_error = error
-                self.lost_bytes += size
+                self._say(error)
                 self._unmarked_loss += size
                 self._stalled = True  # nobody is held back for what cannot be written
                 await trio.sleep(RETRY_SEC)
@@ -92,6 +98,14 @@ class Sink:
                 return await in_thread(write, abandon_on_cancel=True, limiter=self._one_thread)
             except NoThread:  # and not on the loop, which would hang with a reader that does
                 await trio.sleep(RETRY_SEC)
+
+    def _say(self, error: OSError | None) -> None:
+        """When it stops working and when it works again, and not for each line between."""
+        before, self.error = self.error, error
+        if error is not None and before is None:
+            log.error("cannot write %s: %s; what units write there is lost meanwhile", self.name, error.strerror)
+        elif error is None and before is not None:
+            log.info("%s can be written again", self.name)
 
     async def flush(self, deadline: float) -> bool:
         """Wait until all that was taken is written, or until that moment. False: something is still unwritten."""
@@ -117,7 +131,6 @@ class MarkingWriter:
     """One writer's way into a sink: what finds no room is counted, and told in its place once there is some."""
 
     def __init__(self, sink: Sink, mark: Callable[[int], bytes]) -> None:
-        self.dropped_bytes = 0
         self._sink = sink
         self._mark = mark
         self._untold = 0
@@ -129,7 +142,6 @@ class MarkingWriter:
             if not self._untold:
                 self._sink.call_when_room(self._tell)
             self._untold += size
-            self.dropped_bytes += size
 
     def _tell(self) -> None:
         if self._sink.offer((self._mark(self._untold),)):

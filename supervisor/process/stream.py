@@ -15,17 +15,17 @@ from supervisor.process.tail import Tail
 
 
 class Stream(Protocol):
-    """Takes what was read, chunk by chunk; every method answers how many lines it has seen end."""
+    """Takes what was read, chunk by chunk."""
 
     @property
     def due(self) -> float:
         """When `overdue` wants to be called though nothing was read."""
 
-    def feed(self, data: bytes, now: float) -> int: ...
+    def feed(self, data: bytes, now: float) -> None: ...
 
-    def overdue(self, now: float) -> int: ...
+    def overdue(self, now: float) -> None: ...
 
-    def finish(self) -> int: ...
+    def finish(self) -> None: ...
 
 
 class ByteStream:
@@ -38,7 +38,7 @@ class ByteStream:
         self._writer = writer
         self._rest = b""
 
-    def feed(self, data: bytes, now: float) -> int:
+    def feed(self, data: bytes, now: float) -> None:
         if self._writer is not None:
             self._writer.write((data,))
         end = data.rfind(b"\n") + 1
@@ -50,16 +50,14 @@ class ByteStream:
         if len(self._rest) > MAX_LINE_BYTES:
             self._tail.append(self._rest + b"\n")
             self._rest = b""
-        return data.count(b"\n")
 
-    def overdue(self, now: float) -> int:
-        return 0
+    def overdue(self, now: float) -> None:
+        """Nothing is held back here."""
 
-    def finish(self) -> int:
+    def finish(self) -> None:
         last, self._rest = self._rest, b""
         if last:
             self._tail.append(last + b"\n")
-        return 1 if last else 0
 
 
 class LineStream:
@@ -78,25 +76,24 @@ class LineStream:
     def due(self) -> float:
         return self._splitter.due
 
-    def feed(self, data: bytes, now: float) -> int:
-        return self._pass_on(self._splitter.feed(data, now), now)
+    def feed(self, data: bytes, now: float) -> None:
+        self._pass_on(self._splitter.feed(data, now), now)
 
-    def overdue(self, now: float) -> int:
-        return self._pass_on(self._splitter.overdue(now), now)
+    def overdue(self, now: float) -> None:
+        self._pass_on(self._splitter.overdue(now), now)
 
-    def finish(self) -> int:
-        return self._pass_on(self._splitter.finish(), -math.inf)
+    def finish(self) -> None:
+        self._pass_on(self._splitter.finish(), -math.inf)
 
-    def _pass_on(self, lines: list[bytes], now: float) -> int:
+    def _pass_on(self, lines: list[bytes], now: float) -> None:
         if not lines:
-            return 0
+            return
         self._tail.append(b"\n".join(lines) + b"\n")  # the limit is for the log; the tail is bounded anyway
         admitted, suppressed = self._limiter.admit(lines, now)
         if suppressed:
             note = f"[podvisor: {suppressed} lines were suppressed: more than LogRateLimitBurst in an interval]"
             admitted = [note.encode(), *admitted]
         self._writer.write(tuple(packed(map(self._format, admitted))))
-        return len(lines)
 
 
 def packed(lines: Iterable[bytes], limit: int = select.PIPE_BUF) -> Iterator[bytes]:

@@ -10,7 +10,6 @@ import ctypes
 import os
 
 _PR_SET_CHILD_SUBREAPER = 36
-_PR_GET_CHILD_SUBREAPER = 37
 
 
 def is_pid_one() -> bool:
@@ -19,17 +18,7 @@ def is_pid_one() -> bool:
 
 def become_subreaper() -> None:
     """Adopt the orphans of our descendants from now on. Raise OSError if the kernel refuses (before Linux 3.4)."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1))
-
-
-def is_subreaper() -> bool:
-    answer = ctypes.c_int(0)
-    _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer))
-    return answer.value == 1
-
-
-def _prctl(option: int, argument: object) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, argument, 0, 0, 0) != 0:
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0) != 0:
         error = ctypes.get_errno()
-        raise OSError(error, f"prctl({option}) failed: {os.strerror(error)}")
+        raise OSError(error, f"prctl({_PR_SET_CHILD_SUBREAPER}) failed: {os.strerror(error)}")

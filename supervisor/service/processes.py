@@ -39,9 +39,6 @@ class Processes(Protocol):
     async def spawn(self, spawn: Spawn) -> Child:
         """Raise SpawnError. Cancelled before the fork or not at all."""
 
-    def signal(self, child: Child, signum: int) -> bool:
-        """False: it is dead."""
-
     async def stop(self, child: Child, ladder: Ladder) -> TreeReport:
         """Until the whole tree is gone, or the ladder's time is up. Cancelled: calling it again carries on."""
 
@@ -66,9 +63,6 @@ class LinuxProcesses:
 
     async def spawn(self, spawn: Spawn) -> Child:
         return await self._children.spawn(spawn)
-
-    def signal(self, child: Child, signum: int) -> bool:
-        return self._children.signal(child, signum)
 
     async def stop(self, child: Child, ladder: Ladder) -> TreeReport:
         return await tree.stop_tree(

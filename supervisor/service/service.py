@@ -27,7 +27,7 @@ from supervisor.unit.descent import BACKSTOP_SEC, KILL_DEADLINE_SEC
 from supervisor.unit.machine import step
 from supervisor.unit.model import Unit
 from supervisor.unit.restart import Ending
-from supervisor.unit.start_clock import ProgressKind, progress_at
+from supervisor.unit.start_clock import progress_at
 from supervisor.unit.state import Rules, UnitState
 from supervisor.unit.states import SubState
 from supervisor.wire import UnitView
@@ -127,24 +127,6 @@ class Service:
     def reset_failed(self) -> None:
         """Forget failures and starts, so that back-off and start limit begin anew."""
         self._hear(ev.ResetFailed())
-
-    def kill(self, signum: int) -> bool:
-        """Signal the main process; False if there is none. What follows from its death is the restart policy's."""
-        invocation = self._operations.invocation
-        if invocation is None or invocation.child is None:
-            return False
-        return self._processes.signal(invocation.child, signum)
-
-    def complain(self, probe: str, reason: str) -> None:
-        """A probe from outside (the canary) has failed."""
-        self._hear(ev.LivenessFailed(probe, reason))
-
-    def withdraw_complaint(self, probe: str) -> None:
-        self._hear(ev.LivenessRecovered(probe))
-
-    def note_progress(self, kind: ProgressKind) -> None:
-        """A sign of progress that only others can see (device memory)."""
-        self._hear(ev.Progressed(kind))
 
     async def wait_until(self, wanted: Callable[[UnitState], bool]) -> UnitState:
         """The first state from now on that is wanted. Short-lived states may pass unseen: ask for counts."""

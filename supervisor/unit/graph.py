@@ -86,10 +86,6 @@ class Graph(msgspec.Struct, frozen=True):
             raise ValueError(f"the units wait in a circle: {' after '.join(self.cycle())}")
         return tuple(order)
 
-    def stop_order(self) -> tuple[str, ...]:
-        """The start order backwards."""
-        return self.start_order()[::-1]
-
     def longest_chain(self, durations: Mapping[str, float]) -> float:
         """How long the units take one after the other where they wait for each other, else at once."""
         ended: dict[str, float] = {}
@@ -121,8 +117,3 @@ class Graph(msgspec.Struct, frozen=True):
 def start_order(units: Iterable[Unit]) -> tuple[str, ...]:
     """The names of the units in the order in which they start."""
     return Graph.of(units).start_order()
-
-
-def stop_order(units: Iterable[Unit]) -> tuple[str, ...]:
-    """The names of the units in the order in which they stop."""
-    return Graph.of(units).stop_order()

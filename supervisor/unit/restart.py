@@ -37,7 +37,6 @@ class Result(StrEnum):
     """It stopped answering: WatchdogSec or a Liveness probe that restarts."""
     PROTOCOL = "protocol"
     """It ended without ever becoming ready, or a process it cannot live without is gone."""
-    DEPENDENCY = "dependency"
 
 
 class CleanExits(Enum):

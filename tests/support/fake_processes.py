@@ -7,7 +7,6 @@ is told once, a stop ladder asks, waits, kills and reports survivors, a cancelle
 from __future__ import annotations
 
 import itertools
-import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -86,12 +85,6 @@ class FakeProcesses:
         self.most_alive[spawn.argv[0]] = max(self.most_alive.get(spawn.argv[0], 0), self.alive(spawn.argv[0]))
         self._nursery.start_soon(self._live, tree)
         return child
-
-    def signal(self, child: Child, signum: int) -> bool:
-        if child.exited.is_set():
-            return False
-        self._end(self._trees[child.pid], ExitStatus(None, signal.Signals(signum).name), by_itself=True)
-        return True
 
     async def stop(self, child: Child, ladder: Ladder) -> TreeReport:
         self.ladders.append(ladder)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.unit.graph import Graph, start_order, stop_order
+from supervisor.unit.graph import Graph, start_order
 from supervisor.unit.model import Dependencies, Unit
 
 
@@ -35,7 +35,6 @@ UNITS = [
 
 def test_order() -> None:
     assert start_order(UNITS) == ("alone", "disk", "kv", "engine", "exporter")
-    assert stop_order(UNITS) == ("exporter", "engine", "kv", "disk", "alone")
     graph = Graph.of(UNITS)
     assert graph.order_after("engine") == {"kv"}
     assert graph.order_after("kv") == {"disk"}

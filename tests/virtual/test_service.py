@@ -412,14 +412,6 @@ async def test_restart_is_a_new_process_and_a_new_life(autojump_clock: MockClock
         assert world.service.exits.last.view.asked_by == "test"
 
 
-async def test_kill_reaches_the_main_process_and_the_policy_decides_what_follows(autojump_clock: MockClock) -> None:
-    async with running(unit(), serve=Program()) as world:
-        assert not world.service.kill(9)
-        await world.service.start(asked_by="test")
-        assert world.service.kill(9)
-        await world.service.wait_until(lambda state: state.started == 2)
-
-
 async def test_cancelling_the_service_stops_its_tree_within_the_stops_own_time(autojump_clock: MockClock) -> None:
     for program, takes in ((Program(obeys_after_sec=3.0), 3.0), (Program(obeys_after_sec=None), 30.0)):
         async with running(unit(), serve=program) as world:
