@@ -156,7 +156,8 @@ class VirtualPod:
     @property
     def serves(self) -> bool:
         """Its endpoint is NORMAL, and an engine process stands behind that."""
-        return self.it.alive and self.it.supervision.node_manager.status().status and self.it.processes.alive(ENGINE) == 1
+        it = self.it
+        return it.alive and it.supervision.node_manager.status().status and it.processes.alive(ENGINE) == 1
 
     @property
     def settled(self) -> bool:
