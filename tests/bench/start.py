@@ -17,7 +17,7 @@ from tests.bench.running import Running, running
 from tests.bench.workers import open_births
 
 STARTS = 10
-STARTS_OF_PEERS = 4
+STARTS_OF_PEERS = 3
 RETRY_SEC = 0.002
 UNITS_AT_REST = 10
 SETTLE_SEC = 3.0
