@@ -66,6 +66,8 @@ class Invocation:
         self._finished = trio.Event()
         self._oom_kills = oom_kills()
         self._pipes: Pipes | None = None
+        self._awaited: dict[LogLineCheck, Follower] = {}
+        """The output as each check of kind LogLine reads it, until its line has come: readers cost every line."""
 
     @property
     def awaits_ready(self) -> bool:
@@ -96,12 +98,14 @@ class Invocation:
 
     async def run(self) -> None:
         """Pass on the output and watch, until `end`, and then until what was written has been read."""
-        lines = self._output.follow()
+        probes = self.launch.probes
+        checks = (probe.check for probe in (probes.startup, probes.readiness) if probe is not None)
+        self._awaited = {check: self._output.follow() for check in checks if isinstance(check, LogLineCheck)}
         try:
             async with trio.open_nursery() as nursery:
                 if self._pipes is not None:
                     nursery.start_soon(self._output.pump, self._pipes, self._fields())
-                await self._watch(lines)
+                await self._watch()
                 nursery.cancel_scope.deadline = trio.current_time() + DRAIN_SEC
         finally:
             self._close_notifications()
@@ -128,11 +132,11 @@ class Invocation:
         now = oom_kills()
         return signal_name == "SIGKILL" and now is not None and now > (self._oom_kills or 0)
 
-    async def _watch(self, lines: Follower) -> None:
+    async def _watch(self) -> None:
         async with trio.open_nursery() as nursery:
             if self.child is not None:
                 nursery.start_soon(self._await_exit, self.child)
-            nursery.start_soon(self._observe, lines)
+            nursery.start_soon(self._observe)
             await self._ended.wait()
             nursery.cancel_scope.cancel(reason="the invocation is over")
 
@@ -143,10 +147,10 @@ class Invocation:
         assert child.status is not None  # set before `exited` is
         self._tell(exit_of(child.status))
 
-    async def _observe(self, lines: Follower) -> None:
+    async def _observe(self) -> None:
         with self._watching:
             async with trio.open_nursery() as nursery:
-                runner = ProbeRunner(self.launch.probes, partial(self._ask, lines), self._gates, self._tell)
+                runner = ProbeRunner(self.launch.probes, self._ask, self._gates, self._tell)
                 nursery.start_soon(runner.run)
                 if self._notify is not None:
                     nursery.start_soon(self._notify.receive, partial(self._gates.open, NOTIFICATION), self._tell)
@@ -190,7 +194,7 @@ class Invocation:
         if not child.exited.is_set():  # else the main process's exit tells more
             self._tell(CriticalProcessDied(f"critical process {dead.command or dead.name} (pid {dead.pid}) is gone"))
 
-    async def _ask(self, lines: Follower, check: Check) -> str | None:
+    async def _ask(self, check: Check) -> str | None:
         match check:
             case HttpCheck():
                 return await checks.check_http(check)
@@ -198,8 +202,19 @@ class Invocation:
                 return await checks.check_tcp(check)
             case ExecCheck(command):
                 return await run_command(self._processes, self.launch, command, stdout=None, stderr=None)
-            case LogLineCheck(pattern):
-                return await _line_that_matches(lines, re.compile(pattern))
+            case LogLineCheck():
+                await self._await_line(check)
+                return None
+
+    async def _await_line(self, check: LogLineCheck) -> None:
+        """Until it has come. Startup and Readiness may wait for the same one."""
+        if (lines := self._awaited.get(check)) is None:
+            return
+        pattern = re.compile(check.pattern)
+        async for line in lines:
+            if pattern.search(str(line)):
+                self._awaited.pop(check)
+                return
 
     def _close_notifications(self) -> None:
         if self._notify is not None:
@@ -223,10 +238,3 @@ class Invocation:
 
 def exit_of(status: ExitStatus) -> Exited:
     return Exited(status.code, status.signal, status.core_dumped)
-
-
-async def _line_that_matches(lines: Follower, pattern: re.Pattern[str]) -> str | None:
-    async for line in lines:
-        if pattern.search(str(line)):
-            return None
-    return f"no line matched {pattern.pattern!r}"

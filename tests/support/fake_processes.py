@@ -142,6 +142,10 @@ class FakeOutput:
     def __init__(self) -> None:
         self._tail = Tail(64 * 1024)
 
+    @property
+    def followers(self) -> int:
+        return len(self._tail._followers)
+
     def write(self, line: str) -> None:
         self._tail.append(line.encode() + b"\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 
@@ -162,6 +163,37 @@ async def test_a_log_line_makes_a_unit_ready_but_not_one_of_an_earlier_life(auto
         assert world.service.state.sub_state is SubState.LOADING
         world.output.write("listening on port 8000")
         await world.service.wait_until(lambda state: state.ready_once)
+
+
+async def test_startup_and_readiness_may_see_their_lines_in_any_order(autojump_clock: MockClock) -> None:
+    probes = Probes(startup=Probe(LogLineCheck("warm")), readiness=Probe(LogLineCheck("listening")))
+    async with running(unit(probes=probes), serve=Program()) as world:
+        await world.service.start(asked_by="test")
+        await trio.testing.wait_all_tasks_blocked()
+        world.output.write("listening")
+        world.output.write("warm")
+        await world.service.wait_until(lambda state: state.ready_once)
+
+
+@pytest.mark.parametrize(
+    "probes",
+    [
+        Probes(),
+        Probes(readiness=Probe(LogLineCheck("ready"))),
+        Probes(startup=Probe(LogLineCheck("ready")), readiness=Probe(LogLineCheck("ready"))),
+    ],
+    ids=["none", "one", "two for the same line"],
+)
+async def test_once_a_unit_is_up_nobody_reads_its_lines(probes: Probes, autojump_clock: MockClock) -> None:
+    """A reader makes each line a string: a fifth of the speed at which output is passed on."""
+    async with running(unit(probes=probes), serve=Program()) as world:
+        await world.service.start(asked_by="test")
+        await trio.testing.wait_all_tasks_blocked()
+        world.output.write("ready")
+        await world.service.wait_until(lambda state: state.ready_once)
+        await trio.testing.wait_all_tasks_blocked()
+        gc.collect()
+        assert world.output.followers == 0
 
 
 @pytest.mark.seed("S16")
