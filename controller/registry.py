@@ -20,7 +20,7 @@ from controller.model import assembly, budget
 from controller.model import instance as instances
 from controller.model.assembly import Joined, Rejected
 from controller.model.budget import Budget, BudgetKey
-from controller.model.instance import AskDirectly, Instance, InstanceStatus
+from controller.model.instance import AskDirectly, Instance, InstanceEvent, InstanceStatus
 from controller.model.member import InstanceKey, Member, MemberKey, Observation, same_boot
 from controller.model.need import not_prepared, run_needed, waits_for
 from controller.model.relaunch.exchange import (
@@ -41,6 +41,7 @@ from supervisor import wire
 
 CLOSED_RUNS_KEPT = 200
 PAST_INSTANCES_KEPT = 2000
+OUT_OF_ROUTING = frozenset({InstanceEvent.ABNORMAL, InstanceEvent.HEARTBEAT_TIMEOUT})
 BUDGETS_KEPT = 10_000
 """Of those that were spent from; the one that was touched longest ago is forgotten."""
 
@@ -221,7 +222,7 @@ class Registry:
                 entry,
                 "instance",
                 f"{before.status} -> {changed.status}: {changed.reason}",
-                level="info" if changed.status is InstanceStatus.ACTIVE else "warning",
+                level="warning" if changed.status in (InstanceStatus.INACTIVE, InstanceStatus.DELETED) else "info",
                 reason=changed.reason,
             )
 
@@ -282,12 +283,14 @@ class Registry:
             entry.recovery.inbox.post(Registered(place, boot_id))
 
     def _judge(self, entry: Entry, now: float) -> None:
-        # A run that waits for its turn decides nothing yet: meanwhile the instance is what is seen of it.
-        run_open = entry.recovery is not None and entry.recovery.run is not None
-        verdict = instances.judge(entry.instance, run_open, now, self.policy.instance)
+        recovery = entry.recovery
+        verdict = instances.judge(
+            entry.instance, recovery is not None and recovery.run is not None, now, self.policy.instance
+        )
         if isinstance(verdict, AskDirectly):
             self._ask(entry, verdict)
-        elif verdict is not None:
+        elif verdict is not None and (recovery is None or verdict.event in OUT_OF_ROUTING):
+            # The second while a run waits for its turn: until then nobody else takes the instance out.
             self.change(entry, instances.transition(entry.instance, verdict, now))
             if entry.instance.status is InstanceStatus.DELETED and entry.recovery:
                 entry.recovery.cancel(CancelKind.DELETED, entry.instance.reason)
@@ -339,7 +342,7 @@ def _welcome(joined: Joined) -> str:
     who = f"{member.address} registered as node {member.node_rank}" if member else str(joined.member)
     if joined.life is assembly.Life.NEW_BOOT:
         who += ", its container restarted" if joined.place == joined.member else f", in place of {joined.place.node}"
-    return f"{who}: {joined.instance.reason}"
+    return f"{who}: {assembly.missing(joined.instance) or 'all are here'}"
 
 
 def _words(answer: Answer) -> str:

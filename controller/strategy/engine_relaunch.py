@@ -25,7 +25,7 @@ from controller.model.relaunch.exchange import (
     Send,
     Unreachable,
 )
-from controller.model.relaunch.run import Cause, Outcome, Run
+from controller.model.relaunch.run import Cause, Outcome, Run, RunStep
 from controller.model.relaunch.view import view
 from controller.recovery import Recovery
 from controller.registry import Registry
@@ -248,8 +248,8 @@ class _Execution:
         match action:
             case exchange.Journal(record, reason):
                 await self._store.save_run(record)
-                level = "info" if record.outcome in GOOD_ENDS else "warning"
-                self._tell(level, f"{record.step}: {reason}")
+                is_bad = record.step is RunStep.PHASE2 or record.outcome not in GOOD_ENDS
+                self._tell("warning" if is_bad else "info", f"{record.step}: {reason}")
             case exchange.SaveBudget(budget, _):
                 await self._store.save_budget(budget)
                 registry.set_budget(budget)

@@ -56,6 +56,12 @@ async def test_it_is_out_of_routing_and_visible_and_its_reporters_stay_frozen(au
         assert all(fake.is_frozen for fake in gang)
         await world.until_active("waiting", epoch=2)
         assert [fake.boots for fake in gang] == [1, 1]
+        statuses = [
+            event.status
+            for event in world.it.events.since(0)
+            if event.kind == "instance" and event.job_name == "waiting"
+        ]
+        assert statuses == ["active", "inactive", "active"]
 
 
 async def test_an_operator_need_not_wait_for_its_turn_to_abort_it(autojump_clock: MockClock) -> None:

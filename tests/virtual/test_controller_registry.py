@@ -9,7 +9,7 @@ import pytest
 from controller.events import EventLog
 from controller.model.assembly import Joined
 from controller.model.budget import Budget, BudgetKey, spend_run
-from controller.model.instance import InstanceStatus
+from controller.model.instance import InstanceStatus, activate, begin_epoch
 from controller.model.member import Member
 from controller.policy import Policy
 from controller.reception import Reception
@@ -17,8 +17,8 @@ from controller.registry import BUDGETS_KEPT, Registry
 from controller.store.base import Loaded
 from controller.store.memory import MemoryStore
 from controller.terms import Terms
-from supervisor.wire import RegisterMsg
-from tests.unit.controller_gang import SILENT, registration, seen
+from supervisor.wire import EndpointStatus, RegisterMsg
+from tests.unit.controller_gang import FAULT, SILENT, registration, seen
 
 SILENT_SEC = 11.0
 
@@ -70,6 +70,23 @@ async def test_who_was_heard_while_it_was_asked_can_be_reached() -> None:
     member = entry.instance.member(question.key)
     assert member is not None
     assert member.unreachable_since is None
+
+
+async def test_a_run_that_waits_for_its_turn_lets_the_instance_only_go_out_of_routing() -> None:
+    here = registry()
+    entry = here.of_key(register(here, registration(0, nnodes=1), 0.0).instance.key)
+    assert entry is not None
+    entry.instance = activate(begin_epoch(entry.instance, 1), "normal", 0.0)
+    here.open(entry, FAULT, 1.0)
+    member = entry.instance.members[0].key
+    for status, expected in (
+        (EndpointStatus.NORMAL, InstanceStatus.ACTIVE),
+        (EndpointStatus.ABNORMAL, InstanceStatus.INACTIVE),
+        (EndpointStatus.INITIAL, InstanceStatus.INACTIVE),
+        (EndpointStatus.NORMAL, InstanceStatus.INACTIVE),
+    ):
+        here.observe(entry, member, seen(entry.instance, member, 2.0, status), 2.0)
+        assert entry.instance.status is expected, status
 
 
 async def test_only_budgets_that_were_spent_are_kept_and_not_without_limit() -> None:

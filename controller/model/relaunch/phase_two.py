@@ -28,10 +28,10 @@ def enter_phase_two(run: Run, why: str, now: float) -> tuple[Run, tuple[Action, 
         RunStep.PHASE2,
         now,
         lasts=run.settings.phase2_timeout_sec,
-        reason=run.message,
+        reason=why,
         error=why,
     )
-    return run, (*journal, SaveBudget(run.budget, why), Emit(Level.WARNING, run.message))
+    return run, (*journal, SaveBudget(run.budget, why))
 
 
 def check_phase_two(run: Run, now: float) -> tuple[Run, tuple[Action, ...]] | None:
