@@ -123,7 +123,7 @@ async def live(
             await ending.requested.wait()
         finally:
             set_last_deadline()
-        pod.leave()
+        await pod.leave()
         await pod.stop(trio.current_time() + shutdown_sec)
         nursery.cancel_scope.cancel(reason=ending.reason)
 

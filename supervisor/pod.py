@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -26,6 +27,7 @@ from supervisor.engine.register_manager import RegisterManager, ServicePorts
 from supervisor.engine.supervision import EngineSupervision, SupervisionSettings
 from supervisor.host import Host
 from supervisor.service.launch import unit_launch
+from supervisor.service.operations import nothing_to_wait_for
 from supervisor.service.outcomes import Observer, Transition
 from supervisor.service.service import Service
 from supervisor.service.units import Units
@@ -53,6 +55,8 @@ class Pod:
         self._host = host
         self._ending = ending
         self._booted_at = trio.current_time()
+        self.farewell: Callable[[], Awaitable[None]] = nothing_to_wait_for
+        """Tells the controller that this pod leaves, within a moment; set by whoever can speak to it."""
         engine = configuration.engine_unit
         self.supervision: EngineSupervision | None = None
         self.units = Units(
@@ -75,10 +79,14 @@ class Pod:
             nursery.start_soon(self._hurry_when_told)
             task_status.started()
 
-    def leave(self) -> None:
-        """From here on nothing is ready, nobody relaunches, and no death of an engine is news."""
+    async def leave(self) -> None:
+        """From here on nothing is ready, nobody relaunches, and no death of an engine is news.
+
+        When it returns the controller has been told, so that routing stops before the engine does.
+        """
         if self.supervision is not None:
             self.supervision.operator.feed(progress.Leaving(self._ending.reason))
+        await self.farewell()
 
     async def stop(self, deadline: float) -> None:
         await self.units.stop_all(deadline, asked_by=ASKED_BY, reason=self._ending.reason)

@@ -75,7 +75,7 @@ class Heartbeat:
         self._errors = ErrorWindow()
 
     async def run(self) -> None:
-        """Until cancelled: nobody is told then; `leave` is for that."""
+        """Until cancelled; the controller is told of an orderly end by `leave`."""
         await self._introduce(self._register)
         while True:
             taken = self._taken
@@ -91,6 +91,8 @@ class Heartbeat:
 
     async def leave(self) -> None:
         """The last heartbeat of an orderly stop: routing ends before the engines do. Bounded, best effort."""
+        if not self.connection.registered:
+            return
         with trio.move_on_after(LEAVING_SEC):
             try:
                 await self._client.heartbeat(self._message())

@@ -267,6 +267,7 @@ class Boot:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch)
                 self.operations.link = link
+                self.pod.farewell = link.heartbeat.leave
                 nursery.start_soon(link.run)
         finally:
             network.close(ip, PORT)

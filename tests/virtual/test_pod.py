@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from supervisor.api.operations import Refused
 from supervisor.api.readiness import Readiness
 from supervisor.configuration import Options, configure
-from supervisor.ending import Ending
+from supervisor.ending import EXIT_OK, Ending
 from supervisor.host import Host
 from supervisor.pod import Pod
 from supervisor.pod_operations import PodOperations
@@ -91,3 +91,20 @@ async def test_a_relaunch_that_cannot_start_the_engine_is_refused_with_the_reaso
         pod.processes.programs["engine"] = Program(spawn_fails=SpawnError("cannot execute 'engine': no such file"))
         with pytest.raises(Refused, match="no such file"):
             await PodOperations(pod.it).relaunch("operator")
+
+
+async def test_the_controller_is_told_before_the_first_unit_is_stopped(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with running(tmp_path, engine=ENGINE) as pod:
+        told: list[tuple[bool, int]] = []
+
+        async def farewell() -> None:
+            await trio.sleep(0.5)
+            assert pod.it.supervision is not None
+            told.append((pod.it.supervision.node_manager.heartbeat(1).leaving, pod.processes.alive("engine")))
+
+        pod.it.farewell = farewell
+        pod.ending.request(EXIT_OK, "SIGTERM received")
+        await pod.it.leave()
+        assert told == [(True, 1)]
