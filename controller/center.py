@@ -55,7 +55,7 @@ class Center:
             now = trio.current_time()
             for budget in self._registry.stable(now):
                 await self._store.save_budget(budget)
-                self._registry.set_budget(budget)
+                self._registry.budgets.put(budget)
             self._registry.tick(trio.current_time())
             await self._supervisors.close_idle(trio.current_time())
 

@@ -61,8 +61,8 @@ class Operators:
     def reset_failed(self, instance_id: int, now: float) -> Budget:
         """The instance has a whole budget again and is no longer held. Raises NoSuchInstance."""
         entry = self._registry.entry(instance_id)
-        whole = budget.reset(self._registry.budget_of(entry.instance))
-        self._registry.set_budget(whole)
+        whole = budget.reset(self._registry.budgets.of(entry.instance))
+        self._registry.budgets.put(whole)
         self._registry.change(entry, instances.release(entry.instance))
         self._registry.tell(entry, "instance", "its budget was reset by an operator")
         self._registry.consider(entry, now)

@@ -92,7 +92,7 @@ class Reception:
             other_strategy=None,
             handled=frozenset(entry.handled),
             prev_strategy_failed=False,
-            budget=self._registry.budget_of(entry.instance),
+            budget=self._registry.budgets.of(entry.instance),
             settings=self._registry.policy.relaunch,
         )
         held_back = self._repeated.admit(str(fault.identity), now)

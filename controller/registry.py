@@ -14,12 +14,13 @@ from uuid import uuid4
 
 import trio
 
+from controller.budgets import Budgets
 from controller.entry import Entry
 from controller.events import EventLog
 from controller.model import assembly, budget
 from controller.model import instance as instances
 from controller.model.assembly import Joined, Rejected
-from controller.model.budget import Budget, BudgetKey
+from controller.model.budget import Budget
 from controller.model.instance import AskDirectly, Instance, InstanceEvent, InstanceStatus
 from controller.model.member import InstanceKey, Member, MemberKey, Observation, same_boot
 from controller.model.need import not_prepared, run_needed, waits_for
@@ -42,8 +43,6 @@ from supervisor import wire
 CLOSED_RUNS_KEPT = 200
 PAST_INSTANCES_KEPT = 2000
 OUT_OF_ROUTING = frozenset({InstanceEvent.ABNORMAL, InstanceEvent.HEARTBEAT_TIMEOUT})
-BUDGETS_KEPT = 10_000
-"""Of those that were spent from; the one that was touched longest ago is forgotten."""
 
 
 class NoSuchInstance(Exception):
@@ -83,7 +82,7 @@ class Registry:
         self._past: dict[InstanceKey, Instance] = dict(loaded.instances)
         """The last of each key that is not living: its epoch goes on."""
         self.next_id = loaded.next_instance_id
-        self._budgets = dict(loaded.budgets)
+        self.budgets = Budgets(loaded.budgets)
         self._new_run_id = new_run_id
 
     # --- what is known -------------------------------------------------------------------------------------
@@ -118,10 +117,6 @@ class Registry:
         """Open ones, newest first."""
         found = [entry.recovery for entry in self._entries.values() if entry.recovery]
         return sorted(found, key=lambda recovery: recovery.since, reverse=True)
-
-    def budget_of(self, instance: Instance) -> Budget:
-        key = BudgetKey(instance.key, instance.spec.config_digest)
-        return self._budgets.get(key) or Budget(key)
 
     # --- members -------------------------------------------------------------------------------------------
 
@@ -163,9 +158,9 @@ class Registry:
             self.consider(entry, now)
 
     def stable(self, now: float) -> Iterator[Budget]:
-        """Budgets that became whole again; the caller writes them down and then calls set_budget."""
+        """Budgets that became whole again; the caller writes them down and then puts them back."""
         for entry in self.entries():
-            instance, spent = entry.instance, self.budget_of(entry.instance)
+            instance, spent = entry.instance, self.budgets.of(entry.instance)
             whole = budget.reset(spent)
             if instance.status is not InstanceStatus.ACTIVE or spent == whole:
                 continue
@@ -225,13 +220,6 @@ class Registry:
                 level="warning" if changed.status in (InstanceStatus.INACTIVE, InstanceStatus.DELETED) else "info",
                 reason=changed.reason,
             )
-
-    def set_budget(self, spent: Budget) -> None:
-        self._budgets.pop(spent.key, None)
-        if spent != budget.reset(spent):
-            self._budgets[spent.key] = spent
-        if len(self._budgets) > BUDGETS_KEPT:
-            del self._budgets[next(iter(self._budgets))]
 
     def consider(self, entry: Entry, now: float) -> None:
         """Whatever has happened: what is the instance now, and what does it need?"""

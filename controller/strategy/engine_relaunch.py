@@ -121,7 +121,7 @@ class _Execution:
             recovery.cause,
             run_id=recovery.run_id,
             term=term,
-            budget=registry.budget_of(instance),
+            budget=registry.budgets.of(instance),
             settings=registry.policy.relaunch,
             instance_settings=registry.policy.instance,
             now=trio.current_time(),
@@ -252,7 +252,7 @@ class _Execution:
                 self._tell("warning" if is_bad else "info", f"{record.step}: {reason}")
             case exchange.SaveBudget(budget, _):
                 await self._store.save_budget(budget)
-                registry.set_budget(budget)
+                registry.budgets.put(budget)
             case exchange.InstanceInactive(reason):
                 registry.change(entry, instances.deactivate(entry.instance, reason, now))
             case exchange.EpochBegins(epoch, _):

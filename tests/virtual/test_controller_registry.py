@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.budgets import KEPT as BUDGETS_KEPT
 from controller.events import EventLog
 from controller.model.assembly import Joined
 from controller.model.budget import Budget, BudgetKey, spend_run
@@ -13,7 +14,7 @@ from controller.model.instance import InstanceStatus, activate, begin_epoch
 from controller.model.member import Member
 from controller.policy import Policy
 from controller.reception import Reception
-from controller.registry import BUDGETS_KEPT, Registry
+from controller.registry import Registry
 from controller.store.base import Loaded
 from controller.store.memory import MemoryStore
 from controller.terms import Terms
@@ -92,19 +93,19 @@ async def test_a_run_that_waits_for_its_turn_lets_the_instance_only_go_out_of_ro
 async def test_only_budgets_that_were_spent_are_kept_and_not_without_limit() -> None:
     here = registry()
     instance = register(here, registration(0, nnodes=1), 0.0).instance
-    here.set_budget(spend_run(here.budget_of(instance)))
-    assert here.budget_of(instance).runs == 1
+    here.budgets.put(spend_run(here.budgets.of(instance)))
+    assert here.budgets.of(instance).runs == 1
     for number in range(BUDGETS_KEPT - 1):
-        here.set_budget(Budget(BudgetKey(instance.key, f"sha256:{number}-before"), runs=1))
-    assert here.budget_of(instance).runs == 1
-    here.set_budget(Budget(BudgetKey(instance.key, "sha256:one-more"), runs=1))
-    assert here.budget_of(instance).runs == 0, "the oldest is forgotten"
-    here.set_budget(spend_run(here.budget_of(instance)))
-    here.set_budget(Budget(BudgetKey(instance.key, "sha256:x"), runs=1))
-    here.set_budget(Budget(BudgetKey(instance.key, "sha256:x")))
+        here.budgets.put(Budget(BudgetKey(instance.key, f"sha256:{number}-before"), runs=1))
+    assert here.budgets.of(instance).runs == 1
+    here.budgets.put(Budget(BudgetKey(instance.key, "sha256:one-more"), runs=1))
+    assert here.budgets.of(instance).runs == 0, "the oldest is forgotten"
+    here.budgets.put(spend_run(here.budgets.of(instance)))
+    here.budgets.put(Budget(BudgetKey(instance.key, "sha256:x"), runs=1))
+    here.budgets.put(Budget(BudgetKey(instance.key, "sha256:x")))
     for number in range(BUDGETS_KEPT - 1):
-        here.set_budget(Budget(BudgetKey(instance.key, f"sha256:{number}-after"), runs=1))
-    assert here.budget_of(instance).runs == 1, "a whole one takes no room"
+        here.budgets.put(Budget(BudgetKey(instance.key, f"sha256:{number}-after"), runs=1))
+    assert here.budgets.of(instance).runs == 1, "a whole one takes no room"
 
 
 async def test_no_id_is_given_twice_even_if_a_run_outlives_its_instance() -> None:
