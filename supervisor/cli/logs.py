@@ -8,7 +8,6 @@ import click
 
 from supervisor.cli.client import Supervisor, socket_option, unit_path
 
-
 EXIT_INTERRUPTED = 130
 """As shells tell SIGINT; this is how following ends."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -53,6 +54,7 @@ def command(
     Example: podvisor run -- llama-server -m model.gguf
     """
     _refuse_to_share_with_supervisord()
+    _hold_standard_streams()
     if argv:
         if directories:
             raise click.UsageError("--units and a command exclude each other")
@@ -67,6 +69,15 @@ def command(
     if exit_code == EXIT_CONFIGURATION and not directories:
         click.echo(f"podvisor: no --units was given, so the unit files were looked for in {DEFAULT_UNITS}", err=True)
     _end(exit_code)
+
+
+def _hold_standard_streams() -> None:
+    """Were one closed, the next descriptor to be opened would be taken for it, and be written to."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number is free: this one
 
 
 def _if_there(path: Path) -> Path | None:
@@ -85,7 +96,9 @@ def _refuse_to_share_with_supervisord() -> None:
 
 
 def _end(exit_code: int) -> None:
-    """Leave now: threads that hang in a driver must not keep PID 1 alive."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    """Leave now: threads that hang in a driver must not keep PID 1 alive, and lost words cost no exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            if stream is not None:
+                stream.flush()
     os._exit(exit_code)

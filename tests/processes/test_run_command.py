@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,6 +110,15 @@ async def test_standard_streams_and_environment_are_passed_through() -> None:
         )
     assert done.stdout.decode() == "what was typed\nhello\n/usr\n"
     assert done.stderr.decode() == "complaint\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+async def test_closed_standard_streams_cost_nothing(closed: str) -> None:
+    """Else the first descriptors that are opened are taken for them."""
+    command = (*RUN, *shell("cat; echo out; echo err >&2; exit 3"))
+    async with program("sh", "-c", f'exec "$@" {closed}', "sh", *command, stdin=subprocess.DEVNULL) as running:
+        assert await running.ended() == 3
+        assert not running.stderr.matching("Traceback|rror")
 
 
 async def test_what_the_command_leaves_behind_is_ended() -> None:
