@@ -79,9 +79,8 @@ class Gang:
 
     @property
     def instance(self) -> Instance | None:
-        found = [entry.instance for entry in self.world.it.registry.entries()]
-        assert len(found) <= 1, "one job, one instance"
-        return found[0] if found else None
+        entries = self.world.it.registry.entries()
+        return next((entry.instance for entry in entries if entry.instance.key.job_name == JOB), None)
 
     # --- paths -----------------------------------------------------------------------------------------------
 
@@ -190,7 +189,7 @@ async def open_gang(
             if without_controller:
                 await gang.stop_controller()
             for rank in range(size):
-                ip = f"10.0.0.{rank}"
+                ip = f"10.1.0.{rank}"  # the fakes of `World` are in 10.0
                 section = {
                     "pod_ip": ip,
                     "controller_url": f"http://{HOST}:{CONTROLLER_PORT}",

@@ -87,6 +87,24 @@ async def test_the_freeze_begins_with_the_accepted_report_and_ends_with_the_star
             assert [record.epoch for record in gang.did("unfrozen", since=died, who=pod)] == [2]
 
 
+@pytest.mark.seed("S12")
+async def test_a_frozen_member_waits_for_its_turn(autojump_clock: MockClock) -> None:
+    """The run is queued behind another instance's for longer than the arbiter would wait."""
+    async with open_gang(policy=Policy(max_concurrent_runs=1)) as gang:
+        others = gang.world.add_gang("other")
+        await gang.until_active()
+        await gang.world.until_active("other")
+        for other in others:
+            other.change(prepare_sec=90.0)
+        others[0].kill_engine()
+        await trio.sleep(1)
+        died = trio.current_time()
+        gang.pods[1].kill_engine()
+        await gang.until_active(epoch=2, within=300)
+        assert gang.did("step:stopping", since=died)[0].at - died > 80
+        assert boots(gang) == [1, 1]
+
+
 @pytest.mark.seed("S16")
 @pytest.mark.seed("S17")
 async def test_loading_longer_than_the_grace_period_is_neither_reported_nor_ended(autojump_clock: MockClock) -> None:
