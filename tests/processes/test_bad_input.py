@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
+from tests.support.real_processes import TIMEOUT_SEC
 from tests.support.running_supervisor import (
     FOREVER,
     Sections,
+    free_port,
     left_behind,
     podvisor,
     service,
@@ -214,6 +217,42 @@ async def test_a_malformed_request_has_no_effect(tmp_path: Path) -> None:
         }
         assert "there is no unit 'wep' here; there are: web" in answers["no such unit"].json()["message"]
         assert (await running.units())["web"].pid == pid
+
+
+async def test_a_command_of_no_controller_of_ours_has_no_effect(tmp_path: Path) -> None:
+    """Malformed, for nobody, out of turn: 400 or 409 with the reason; no token: 401."""
+    token = tmp_path / "token"
+    token.write_text("secret")
+    port = free_port()
+    coordinated = {"controller_url": ["http://127.0.0.1:9"], "pod_ip": "127.0.0.1", "port": port, "job_name": "job"}
+    units = {"web": service(*FOREVER), "engine": {**service(*FOREVER), "Engine": {"Launcher": "exec"}}}
+    async with supervisor(tmp_path, units, {"supervisor": coordinated, "auth": {"token_file": str(token)}}) as running:
+        pid = await running.started("web")
+        await running.online()
+        url, shown = f"http://127.0.0.1:{port}/node-manager", {"authorization": "Bearer secret"}
+        async with httpx.AsyncClient(timeout=TIMEOUT_SEC) as client:
+            answers = [
+                await client.post(f"{url}/engine-restart", content=body, headers=headers)
+                for body, headers in (
+                    (b'{"action": "restart"}', {}),
+                    (b"{", shown),
+                    (b"{}", shown),
+                    (b'{"action": "explode"}', shown),
+                    (b'{"action": "restart"}', shown),
+                    (b'{"action": "prepare", "epoch": 1, "boot_id": "another"}', shown),
+                )
+            ]
+        assert [(answer.status_code, answer.json()["error"]) for answer in answers] == [
+            (401, "unauthorized"),
+            (400, "malformed"),
+            (400, "malformed"),
+            (400, "malformed"),
+            (400, "not_started"),
+            (409, "wrong_boot"),
+        ]
+        assert answers[2].json()["message"] == "missing fields: action"
+        views = await running.units()
+    assert (views["web"].pid, views["engine"].state, views["engine"].last_exit) == (pid, "inactive", None)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tests.support.running_supervisor import (
     FOREVER,
     RunningSupervisor,
     Sections,
+    free_port,
     left_behind,
     service,
     shell,
@@ -28,11 +28,6 @@ from tests.support.running_supervisor import (
 
 BANNER = r"^\[ENGINE RELAUNCH #(\d+)\] \S+ epoch=(\d+) instance=\d+ reason=(.*)$"
 NEEDS_STORE = {"Requires": ["store"], "After": ["store"]}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def engine(port: int, *options: str, **keys: object) -> Sections:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -40,6 +41,11 @@ def shell(script: str) -> list[str]:
 
 def service(*exec_start: str, unit: Mapping[str, object] | None = None, **keys: object) -> Sections:
     return {"Unit": unit or {}, "Service": {"ExecStart": list(exec_start), **keys}}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 class Lines:
