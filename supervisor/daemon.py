@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -38,6 +39,7 @@ from supervisor.shared import logs
 from supervisor.shared.listening import CannotListen
 from supervisor.signals import handle_signals
 from supervisor.unit.errors import ConfigurationError
+from supervisor.version import VERSION
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -93,6 +95,7 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
             pod = Pod(
                 configuration, linux_host(children, stdout, configuration.units), ending, nm_port=listeners.nm_port
             )
+            _greet(configuration)
             budget = shutdown_timeout(configuration.settings.supervisor, configuration.units)
             await live(
                 pod,
@@ -123,9 +126,16 @@ async def live(
             await ending.requested.wait()
         finally:
             set_last_deadline()
+        began = trio.current_time()
         await pod.leave()
         await pod.stop(trio.current_time() + shutdown_sec)
+        log.info("ended in %.1f s", trio.current_time() - began)
         nursery.cancel_scope.cancel(reason=ending.reason)
+
+
+def _greet(configuration: Configuration) -> None:
+    names = ", ".join(unit.name for unit in configuration.units)
+    log.info("podvisor %s starts %s", VERSION, names, extra={"boot_id": configuration.boot_id, "pid": os.getpid()})
 
 
 def _exit_code_now(ending: Ending) -> int:

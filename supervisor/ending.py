@@ -44,7 +44,8 @@ class Ending:
         if self.requested.is_set() and not self._outweighs(exit_code):
             return
         self.exit_code, self.reason = exit_code, reason
-        log.warning("ending with exit code %d: %s", exit_code, reason)
+        level = logging.INFO if exit_code == EXIT_OK else logging.WARNING
+        log.log(level, "ending with exit code %d: %s", exit_code, reason)
         self.requested.set()
 
     def restart_container(self, reason: str) -> None:

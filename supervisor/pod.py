@@ -6,6 +6,7 @@ adds later (`online.py`) hangs on here too, so that people see it.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -36,6 +37,8 @@ from supervisor.unit.graph import Graph
 from supervisor.unit.model import EngineStart, RestartWith, StartLimitAction, Unit
 from supervisor.unit.state import Rules, rules_of
 from supervisor.version import VERSION
+
+log = logging.getLogger(__name__)
 
 ASKED_BY = "podvisor"
 
@@ -89,7 +92,9 @@ class Pod:
         await self.farewell()
 
     async def stop(self, deadline: float) -> None:
-        await self.units.stop_all(deadline, asked_by=ASKED_BY, reason=self._ending.reason)
+        left = await self.units.stop_all(deadline, asked_by=ASKED_BY, reason=self._ending.reason)
+        for name, report in left.items():
+            log.error("%s is not gone: %s", name, "; ".join(report.survivors), extra={"unit": name})
 
     def readiness(self, registered: bool | None) -> Readiness:
         """`registered`: whether the controller knows this pod; None without one."""

@@ -12,7 +12,7 @@ from enum import Enum
 
 from controller.demo.log_lines import ENGINE_BANNER, Line, Record
 
-SERVICE = "supervisor.service.service"
+SERVICE = "supervisor.service.transition_log"
 OPERATOR = "supervisor.engine.operator"
 HEARTBEAT = "supervisor.engine.heartbeat"
 REPORTER = "supervisor.engine.fault_reporter"

@@ -14,6 +14,7 @@ from functools import partial
 
 import trio
 
+from supervisor.service import transition_log
 from supervisor.service.changes import Changes
 from supervisor.service.exits import TAIL_LINES, ExitRecord, Exits
 from supervisor.service.launch import Launch, LaunchFactory
@@ -220,10 +221,7 @@ class Service:
             self._hear(event)
 
     def _report(self, transition: Transition) -> None:
-        before, after = transition.before, transition.after
-        if after.sub_state is not before.sub_state or after.invocation != before.invocation:
-            level = logging.WARNING if after.fault is not None and before.fault is None else logging.INFO
-            log.log(level, "%s: %s -> %s: %s", self.unit.name, before.sub_state, after.sub_state, after.reason)
+        transition_log.tell(transition, self.epoch)
         for observer in self._observers:
             observer(transition)
 
@@ -232,8 +230,8 @@ class Service:
         match action:
             case ev.RecordEnding(ending):
                 self._record(ending)
-            case ev.ReportStartLimit(what, reason):
-                log.error("%s: %s (StartLimitAction=%s)", self.unit.name, reason, what)
+            case ev.ReportStartLimit():
+                pass  # the observers' business
             case _:
                 self._operations.begin(nursery, action, partial(self._hear_of, self.state.invocation))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,8 @@ from typing import TextIO
 import trio
 from pythonjsonlogger.json import JsonFormatter
 
+_SPOKEN = frozenset({"unit", "pid"})
+"""Names and numbers that cannot be taken for something else."""
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
@@ -69,6 +72,11 @@ def _moment(record: logging.LogRecord) -> str:
     return moment.replace("+00:00", "Z")
 
 
+def _is_said(name: str, value: object, message: str) -> bool:
+    """Whether a person who reads the message knows that field already."""
+    return name in _SPOKEN and re.search(rf"\b{re.escape(str(value))}\b", message) is not None
+
+
 class _Json(JsonFormatter):
     def add_fields(
         self,
@@ -84,9 +92,12 @@ class _Json(JsonFormatter):
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
+        message = record.getMessage()
         fields = " ".join(
-            f"{name}={value}" for name, value in record.__dict__.items() if name not in _STANDARD and value is not None
+            f"{name}={value}"
+            for name, value in record.__dict__.items()
+            if name not in _STANDARD and value is not None and not _is_said(name, value, message)
         )
-        line = f"{_moment(record)} {record.levelname.lower():7} {record.getMessage()}"
+        line = f"{_moment(record)} {record.levelname.lower():7} {message}"
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
         return (f"{line}  {fields}" if fields else line) + trace

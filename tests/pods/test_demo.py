@@ -93,4 +93,4 @@ def test_an_engine_that_does_not_come_back_breaks_the_claims(tmp_path: Path, eng
     assert "✗ the instance is ACTIVE in epoch 2: INACTIVE" in done.stdout
     assert "3" in done.stdout.split("Claims ")[-1].split(" did not hold")[0]
     assert f"The logs are in {logs}" in done.stdout
-    assert "engine of epoch 2 died" in (logs / "pod0" / "life-0.log").read_text()
+    assert "relaunch failed while loading: the engine d" in (logs / "pod0" / "life-0.log").read_text()

@@ -53,7 +53,7 @@ def test_a_line_worth_telling_is_told(rules: Sequence[Rule], heard: Line, words:
         line("somebody", "nothing special"),
         parse("pod0", 0, "[redis] 21:M * Ready to accept connections", 0.0),
         parse("pod0", 0, '{"not": "ours"}', 0.0),
-        line(OPERATOR, "prepared for epoch 2, waiting for the barrier"),
+        line(OPERATOR, "engine starting -> loading"),
     ],
 )
 def test_the_rest_is_passed_over(heard: Line) -> None:

@@ -160,7 +160,7 @@ def _effect(state: Operation, event: Stopped | Clean | Spawned | Loaded | Broke,
             return _to(state, Step.LOADING, now), ()
         case Loaded(), Step.STARTING | Step.LOADING:
             done = replace(_to(state, Step.DONE, now), freeze=None, dead=False, error=None)
-            return done, (Report("info", f"engine ready in epoch {state.epoch}"),)
+            return done, ()
         case Broke(_, reason), Step.STOPPING | Step.CLEANING | Step.STARTING | Step.LOADING:
             return _fail(state, reason, now)
         case _:
@@ -174,7 +174,7 @@ def _clean(state: Operation, now: float) -> Outcome:
     prepared = _to(state, Step.PREPARED, now)
     if state.start_when_prepared and state.held_by is None and state.leaving is None:
         return begin_start(prepared, prepared.placement, now)
-    return prepared, (Report("info", f"prepared for epoch {state.epoch}, waiting for the barrier"),)
+    return prepared, ()
 
 
 def _fail(state: Operation, reason: str, now: float) -> Outcome:
@@ -191,6 +191,8 @@ def _engine_died(state: Operation, reason: str, now: float) -> Outcome:
         return replace(failed, dead=True), actions
     if state.step in (Step.STOPPING, Step.CLEANING, Step.PREPARED):
         return state, ()
+    if state.step is Step.FAILED:
+        return replace(state, dead=True), ()  # told already: it is why the relaunch failed
     return replace(state, dead=True), (Report("error", f"engine of epoch {state.epoch} died: {reason}"),)
 
 

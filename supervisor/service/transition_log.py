@@ -1,0 +1,71 @@
+"""Which moves of a unit people are told of, and how urgently; all others are for those who debug.
+
+A unit that starts says so once, when it has a process, and once more when it is ready, if that takes a probe. The
+record has the unit, its process and its epoch as fields, for those who search by them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from supervisor.service.outcomes import Transition
+from supervisor.unit.events import ReportStartLimit
+from supervisor.unit.model import StartLimitAction
+from supervisor.unit.states import SubState
+
+log = logging.getLogger(__name__)
+
+LEVELS: Mapping[SubState, int] = MappingProxyType(
+    {
+        SubState.DEAD: logging.INFO,
+        SubState.WAITING: logging.DEBUG,
+        SubState.START_PRE: logging.DEBUG,
+        SubState.START: logging.DEBUG,
+        SubState.LOADING: logging.INFO,
+        SubState.START_POST: logging.DEBUG,
+        SubState.READY: logging.INFO,
+        SubState.UNHEALTHY: logging.WARNING,
+        SubState.EXITED: logging.INFO,
+        SubState.STOP: logging.INFO,
+        SubState.STOP_TERM: logging.INFO,
+        SubState.STOP_KILL: logging.WARNING,
+        SubState.CLEANING: logging.DEBUG,
+        SubState.STOP_POST: logging.DEBUG,
+        SubState.AUTO_RESTART: logging.INFO,
+        SubState.FAILED: logging.WARNING,
+        SubState.START_LIMIT_HIT: logging.ERROR,
+        SubState.UNKILLABLE: logging.ERROR,
+    }
+)
+"""By where the unit has got to."""
+
+def tell(transition: Transition, epoch: int | None) -> None:
+    before, after = transition.before, transition.after
+    if after.sub_state is before.sub_state and after.invocation == before.invocation:
+        return
+    log.log(
+        _level(transition),
+        "%s: %s -> %s: %s",
+        transition.unit,
+        before.sub_state,
+        after.sub_state,
+        "; ".join((after.reason, *_next_step(transition))),
+        extra={"unit": transition.unit, "pid": after.spawned_pid, "epoch": epoch},
+    )
+
+
+def _level(transition: Transition) -> int:
+    if transition.after.fault is not None and transition.before.fault is None:
+        return logging.WARNING  # it ends, and nobody had asked for that
+    return LEVELS[transition.after.sub_state]
+
+
+def _next_step(transition: Transition) -> Iterator[str]:
+    """What a person can do where nothing more happens by itself."""
+    unit = transition.unit
+    if ReportStartLimit(StartLimitAction.NONE, transition.after.reason) in transition.actions:
+        yield f"once that is mended: podvisor start {unit}"
+    elif transition.after.sub_state is SubState.UNKILLABLE:
+        yield f"nothing is started beside that; podvisor stop {unit} tries again"
