@@ -106,7 +106,7 @@ class Reception:
                 reason=message.exception_type,
                 member=member.key,
             )
-        if judgement.recovery is not wire.Recovery.NONE:
+        if judgement.recovery is wire.Recovery.ENGINE_RELAUNCH:
             entry.reported.add(fault.identity)
         is_queued = entry.recovery is not None and entry.recovery.run is None
         if judgement.opens:

@@ -33,6 +33,7 @@ from controller.model.faults import (
     select,
 )
 from controller.model.instance import abandon, delete, hold, observe
+from controller.model.relaunch.exchange import Fault
 from controller.model.relaunch.run import RunStep
 from controller.model.settings import InstanceSettings, RelaunchSettings
 from supervisor.wire import EngineHealth, ErrorCode, Recovery, SoftwareFaultMsg
@@ -169,6 +170,14 @@ def test_nobody_freezes_for_a_run_that_lets_the_containers_restart() -> None:
     drive = Drive.open(INSTANCE).to(RunStep.PREPARE)
     drive.refuse(0, ErrorCode.FAILED)
     assert judged(report(), run=drive.run).recovery is Recovery.NONE
+
+
+def test_a_death_while_a_run_is_closing_is_judged_when_it_has_closed() -> None:
+    drive = Drive.open(INSTANCE).to(RunStep.AWAIT)
+    drive.step(Fault(drive.key(1), drive.run.epoch, "engine 1: exited"))
+    assert drive.run.step is RunStep.CLOSED, "a new run follows"
+    judgement = judged(report(), run=drive.run)
+    assert (judgement.recovery, judgement.to_run, judgement.opens) == (Recovery.PENDING, False, False)
 
 
 # --- budget ---------------------------------------------------------------------------------------------------
