@@ -104,6 +104,8 @@ class VirtualPod:
     """One for each container, the newest last."""
     deaf: bool = False
     """Requests to it are taken and never answered, its own go out as ever (a partition in one direction)."""
+    mute: bool = False
+    """It hears and answers, but what it asks gets lost."""
     broken: list[str] = field(default_factory=list)
     """Invariants that did not hold."""
     ended: list[tuple[int, str]] = field(default_factory=list)
@@ -357,6 +359,8 @@ class _Held(httpx.AsyncBaseTransport):
         await self._boot.held.wait()
         if not self._boot.alive:
             raise httpx.ConnectError("the container is no more")
+        if self._boot.home.mute:
+            raise httpx.ConnectError("its requests get lost")
         return await self._below.handle_async_request(request)
 
     async def aclose(self) -> None:
