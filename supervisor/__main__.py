@@ -12,7 +12,9 @@ import sys
 LONG_RUNNING = ("run", "controller")
 
 if sys.argv[1:2] and sys.argv[1] in LONG_RUNNING:
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1}
+    )
 
 
 def main() -> None:

@@ -84,17 +84,15 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
     if not is_pid_one():
         become_subreaper()
     children, stdout, stderr = Children(), ContainerStdout(STDOUT), ContainerStdout(STDERR)
+    pod = Pod(configuration, linux_host(children, stdout, configuration.units), ending, nm_port=listeners.nm_port)
     # Each outlives what is nested in it, also when that ends by an error: without a reaper no stop is ever verified.
     async with (
         _written(stderr),
         _written(stdout),
         _beside(children.run),
-        _beside(partial(handle_signals, ending, stderr.write)),
+        _beside(partial(handle_signals, ending, stderr.write, pod.units.reopen_logs)),
     ):
         with logs.written_by(stderr.write):
-            pod = Pod(
-                configuration, linux_host(children, stdout, configuration.units), ending, nm_port=listeners.nm_port
-            )
             _greet(configuration)
             budget = shutdown_timeout(configuration.settings.supervisor, configuration.units)
             await live(

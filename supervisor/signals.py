@@ -1,4 +1,7 @@
-"""What the signals of the supervisor itself mean (design 3): SIGTERM and SIGINT end it, SIGQUIT shows what it does."""
+"""What the signals of the supervisor itself mean (design 3).
+
+SIGTERM and SIGINT end it, SIGQUIT shows what it does, SIGUSR1 opens log files anew.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from supervisor.ending import EXIT_OK, Ending, exit_after
 
 log = logging.getLogger(__name__)
 
-HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 END = (signal.SIGTERM, signal.SIGINT)
 THIRD_TIME_SEC = 1.0
 
@@ -20,6 +23,7 @@ THIRD_TIME_SEC = 1.0
 async def handle_signals(
     ending: Ending,
     write_stderr: Callable[[bytes], None],
+    reopen_logs: Callable[[], None],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -34,6 +38,9 @@ async def handle_signals(
                 _end(ending, asked, signal.Signals(number).name)
             elif number == signal.SIGQUIT:
                 write_stderr(_all_tasks().encode())
+            elif number == signal.SIGUSR1:
+                log.info("SIGUSR1: the log files of all units are opened anew")
+                reopen_logs()
             else:
                 log.warning("SIGHUP: reloading unit files is not there yet; nothing was changed")
 

@@ -118,6 +118,11 @@ class Units:
         """The second SIGTERM: kill now what is being stopped."""
         self._hurried.cancel(reason="hurried")
 
+    def reopen_logs(self) -> None:
+        """Somebody has moved the files away."""
+        for service in self._services.values():
+            service.output.reopen()
+
     # --- asked about -------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> Service:

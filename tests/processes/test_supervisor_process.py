@@ -28,17 +28,19 @@ MANY_LINES = 400_000
 TALKATIVE = shell(f"yes 'a line of an engine that says too much' | head -n {MANY_LINES}; touch $0; sleep 600")
 
 
-def noting(name: str, log: Path) -> list[str]:
-    """A program that notes when it begins and when it is asked to end."""
-    return shell(f"trap 'echo stop {name} >>{log}; exit' TERM; echo start {name} | tee -a {log}; sleep 600 & wait")
+def noting(name: str, log: Path, lingers_sec: float) -> list[str]:
+    """A program that notes when it has begun, and when it has ended as it was asked to."""
+    end = f"sleep {lingers_sec}; echo stop {name} >>{log}; exit"
+    return shell(f"trap '{end}' TERM; echo start {name} | tee -a {log}; sleep 600 & wait")
 
 
 async def test_sigterm_stops_in_reverse_order_and_leaves_nothing(tmp_path: Path) -> None:
+    """Those that must stop first take longest: at the same time they would be the last."""
     log = tmp_path / "log"
     units = {
-        "store": service(*noting("store", log)),
-        "engine": service(*noting("engine", log), unit={"Requires": ["store"], "After": ["store"]}),
-        "monitor": service(*noting("monitor", log), unit={"After": ["engine"]}),
+        "store": service(*noting("store", log, 0.0)),
+        "engine": service(*noting("engine", log, 0.2), unit={"Requires": ["store"], "After": ["store"]}),
+        "monitor": service(*noting("monitor", log, 0.4), unit={"After": ["engine"]}),
     }
     async with supervisor(tmp_path, units) as running:
         for name in units:
@@ -134,3 +136,15 @@ async def said_all(running: RunningSupervisor, marker: Path) -> None:
     await running.online()
     with trio.fail_after(TIMEOUT_SEC):
         await told(marker, lines=0)
+
+
+async def test_sigusr1_opens_log_files_anew(tmp_path: Path) -> None:
+    log, moved = tmp_path / "web.log", tmp_path / "moved"
+    says = service(*shell("while :; do echo line; sleep 0.05; done"), StandardOutput=f"file:{log}")
+    async with supervisor(tmp_path, {"web": says}) as running:
+        with trio.fail_after(TIMEOUT_SEC):
+            await told(log)
+            log.rename(moved)
+            running.signal(signal.SIGUSR1)
+            await told(log)
+        assert running.process.poll() is None

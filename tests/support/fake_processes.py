@@ -155,6 +155,9 @@ class FakeOutput:
     async def pump(self, pipes: object, fields: object = None) -> None:
         await trio.sleep(0)
 
+    def reopen(self) -> None:
+        pass
+
     def lines(self, count: int) -> list[str]:
         return self._tail.lines(count)
 
