@@ -5,15 +5,22 @@ What is served on them is not known here; importing this does not import an HTTP
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 BACKLOG = 1024
 """A fleet that registers at once after our start must not meet a full queue."""
 UNREAD_SEC = 5.0
 """After so long without an acknowledgement of what was sent, the kernel breaks the connection."""
+
+
+LOCK_SEC = 5.0
+"""For others that take a socket in the same directory, which takes them milliseconds."""
 
 
 class CannotListen(Exception):
@@ -52,18 +59,45 @@ def listen_unix(path: Path) -> socket.socket:
     except OSError as error:
         raise CannotListen(f"cannot make the directory {path.parent}: {error.strerror}") from error
     try:
-        if path.exists():
-            _remove_stale(path)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o177)
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(before)
-        listener.listen(BACKLOG)
+        with _alone_in(path.parent):
+            if path.exists():
+                _remove_stale(path)
+            return _bound(path)
     except OSError as error:
         raise CannotListen(f"cannot listen on {path}: {error.strerror or error}") from error
+
+
+def _bound(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
     return listener
+
+
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Two that begin at once would each take the other's fresh socket, which nobody serves yet, for a stale one."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        limit = time.monotonic() + LOCK_SEC
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= limit:
+                    raise
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _remove_stale(path: Path) -> None:
