@@ -14,7 +14,9 @@ EXIT_INTERRUPTED = 130
 
 @click.command("logs")
 @click.argument("unit")
-@click.option("-n", "--lines", type=click.IntRange(min=0), default=50, show_default=True, help="The last lines.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(0), metavar="N", default=50, show_default=True, help="How many lines."
+)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes; Ctrl-C ends it.")
 @socket_option
 def command(unit: str, lines: int, follow: bool, socket_path: Path | None) -> None:

@@ -12,7 +12,9 @@ from supervisor.cli.client import Supervisor, socket_option
 @click.command("relaunch")
 @socket_option
 def command(socket_path: Path | None) -> None:
-    """Relaunch the engine: of the whole instance through the controller, or here if it has none.
+    """Relaunch the engines of the instance in place.
+
+    All of them, through the controller; without one, the engine of this pod.
 
     \b
     Example: podvisor relaunch

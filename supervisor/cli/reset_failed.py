@@ -2,4 +2,4 @@
 
 from supervisor.cli.unit_command import unit_command
 
-command = unit_command("reset-failed", "Forget the failures of UNIT, so that its start limit begins anew.")
+command = unit_command("reset-failed", "Forget the failures of UNIT: its start limit begins anew.")

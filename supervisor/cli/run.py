@@ -44,10 +44,12 @@ DEFAULT_UNITS = Path("/etc/podvisor/units")
 def command(
     config: Path | None, directories: tuple[Path, ...], socket_path: Path | None, argv: tuple[str, ...]
 ) -> None:
-    """Run the units of this pod, or one COMMAND after `--` as tini would.
+    """Run the units of this pod, or one COMMAND.
+
+    A COMMAND is run as tini would: signals reach it, orphans are reaped, its exit status is ours.
 
     Exits 0 when asked to stop, 1 if a port or the socket is taken, 78 on wrong unit files or settings, 255 when this
-    container must be restarted; with a COMMAND as that does.
+    container must be restarted.
 
     \b
     Example: podvisor run --config podvisor.toml --units units

@@ -19,7 +19,9 @@ _COLOURS = {"active": "green", "activating": "yellow", "deactivating": "yellow",
 @json_option
 @socket_option
 def command(unit: str | None, as_json: bool, socket_path: Path | None) -> None:
-    """Show the units, or one UNIT in detail; exits 3 if that unit is neither active nor on its way to be.
+    """Show the units, or one UNIT in detail.
+
+    Exits 3 if that UNIT is neither active nor on its way to be.
 
     \b
     Example: podvisor status engine

@@ -16,7 +16,9 @@ from supervisor.cli.unit_command import change
 @json_option
 @socket_option
 def command(unit: str, local: bool, as_json: bool, socket_path: Path | None) -> None:
-    """Stop UNIT, and before it the units that require it: whole process trees, verified.
+    """Stop UNIT, and before it those that require it.
+
+    Each with its whole process tree. Returns when nothing of it is left.
 
     \b
     Example: podvisor stop kv-store

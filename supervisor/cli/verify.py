@@ -47,8 +47,11 @@ class Report(msgspec.Struct, frozen=True):
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings to check as well.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 def command(directories: tuple[Path, ...], more: tuple[Path, ...], config: Path | None, *, as_json: bool) -> None:
-    """Check unit files and settings without starting anything; exit 78 if anything is wrong.
+    """Check unit files and settings.
 
+    All problems come at once, and nothing is started. Exits 78 if there are any.
+
+    \b
     Example: podvisor verify units/ --config podvisor.toml
     """
     if not (directories or more):
