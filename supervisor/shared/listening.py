@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+ANY_ADDRESS = ("0.0.0.0", "::")
 BACKLOG = 1024
 """A fleet that registers at once after our start must not meet a full queue."""
 UNREAD_SEC = 5.0
 """After so long without an acknowledgement of what was sent, the kernel breaks the connection."""
-
-
 LOCK_SEC = 5.0
 """For others that take a socket in the same directory, which takes them milliseconds."""
 
@@ -45,7 +44,7 @@ def listen_tcp(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}{_holder(port)}") from error
+        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}{_holder(str(address[0]), port)}") from error
     return listener
 
 
@@ -120,13 +119,15 @@ def _peer(probe: socket.socket) -> str:
     return f" (pid {pid})" if pid else ""
 
 
-def _holder(port: int) -> str:
+def _holder(host: str, port: int) -> str:
     """Who listens there, as far as this user may see it."""
     import psutil  # needed once in a bad start; importing it would slow every good one
 
+    taken = {host, *ANY_ADDRESS}
     with suppress(psutil.Error, OSError):
-        for connection in psutil.net_connections(kind="tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
-                name = psutil.Process(connection.pid).name()
-                return f" (pid {connection.pid}, {name})"
+        for found in psutil.net_connections(kind="tcp"):
+            if found.status != psutil.CONN_LISTEN or found.laddr.port != port or not found.pid:
+                continue
+            if host in ANY_ADDRESS or found.laddr.ip in taken:
+                return f" (pid {found.pid}, {psutil.Process(found.pid).name()})"
     return ""

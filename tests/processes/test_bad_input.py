@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from supervisor.shared.listening import CannotListen, listen_tcp
 from tests.support.real_processes import TIMEOUT_SEC
 from tests.support.running_supervisor import (
     FOREVER,
@@ -18,6 +20,7 @@ from tests.support.running_supervisor import (
     free_port,
     left_behind,
     podvisor,
+    program,
     service,
     shell,
     socket_of,
@@ -116,6 +119,17 @@ async def test_a_taken_port_is_named_with_its_holder(key: str, tmp_path: Path) -
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use (pid {os.getpid()}, " in done.stderr
     assert nothing_was_started(tmp_path)
     assert not socket_of(tmp_path).exists()
+
+
+LISTENS = "import socket, sys; held = socket.create_server((sys.argv[1], int(sys.argv[2]))); print('up'); input()"
+
+
+async def test_the_holder_is_who_listens_on_that_very_address() -> None:
+    async with taken_port() as port, program(sys.executable, "-u", "-c", LISTENS, "127.0.0.2", str(port)) as other:
+        await other.stdout.saw("up")
+        for host, pid in (("127.0.0.1", os.getpid()), ("127.0.0.2", other.pid)):
+            with pytest.raises(CannotListen, match=rf"\(pid {pid}, "):
+                listen_tcp(host, port)
 
 
 async def test_the_socket_of_a_living_supervisor_is_named_with_its_pid(tmp_path: Path) -> None:
