@@ -6,10 +6,13 @@ operation's state makes of what is seen here stands in `model/status.py`.
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 
 import msgspec
+import trio
 from msgspec.structs import replace
 
 from supervisor import wire
@@ -33,7 +36,14 @@ from supervisor.unit.state import UnitState
 from supervisor.unit.states import RunState, SubState
 from supervisor.wire import EngineHealth, ExitInfo, StartCmdMsg
 
+log = logging.getLogger(__name__)
+
 ASKED_BY = "controller"
+
+DEPENDENCIES_SEC = 120.0
+"""In a relaunch, as long as a controller waits for a prepare: while engines are being cleaned the arbiter does not
+count, so a dependency that hangs would keep a container without an engine for ever. A first start waits for downloads.
+"""
 
 Gate = Callable[[GateSpec], Awaitable[GateReport]]
 """`supervisor.process.gate.run_gate` in this container."""
@@ -98,8 +108,12 @@ class PodEngine:
 
     async def clean(self, placement: StartCmdMsg) -> None:
         try:
-            await self.dependencies_active()
+            with trio.fail_after(DEPENDENCIES_SEC if self._operation().ever_started else math.inf):
+                await self.dependencies_active()
             await self._pass_gate(self._plan(placement))
+        except trio.TooSlowError as error:
+            waited = f"what the engine comes after was not active within {DEPENDENCIES_SEC:g} s"
+            raise EffectFailed(f"{waited}; `podvisor status` shows what is not") from error
         except (LaunchError, DependencyUnmet, ConditionUnmet) as error:
             raise EffectFailed(str(error)) from error
 
@@ -185,6 +199,12 @@ class PodEngine:
         placement = self._placed()
         plan = self._plan(placement)
         launch = unit_launch(self.unit, self._with.environment, self._variables(placement))
+        if not plan.serves_http and plan.probes != launch.probes:
+            log.info(
+                "rank %d serves no HTTP: its Http and Tcp probes are not asked, it is well while its processes live",
+                placement.node_rank,
+                extra={"unit": self.unit.name, "epoch": placement.epoch},
+            )
         return replace(
             launch,
             argv=plan.argv,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,10 +19,12 @@ from supervisor.pod import Pod
 from supervisor.pod_operations import PodOperations
 from supervisor.process.children import SpawnError
 from supervisor.process.gate import GateReport, GateSpec
+from supervisor.wire import Action, Endpoint, EngineRestartMsg, StartCmdMsg, Step
 from tests.support.fake_processes import FAILED, OK, FakeOutput, FakeProcesses, Program
 
 STORE = '[Service]\nExecStart = ["store"]\n[Readiness]\nExec = ["check"]\nFailureThreshold = 1\n'
 ENGINE = '[Service]\nExecStart = ["engine"]\n[Engine]\nLauncher = "exec"\n[Readiness]\nExec = ["check"]\n'
+IP = "127.0.0.1"
 GOOD, BAD = Program(runs_sec=0.0, ends=OK), Program(runs_sec=0.0, ends=FAILED)
 
 
@@ -37,10 +39,13 @@ class RunningPod:
 
 
 @asynccontextmanager
-async def running(directory: Path, **units: str) -> AsyncIterator[RunningPod]:
+async def running(
+    directory: Path, *, settings: Mapping[str, str] | None = None, **units: str
+) -> AsyncIterator[RunningPod]:
     for name, text in units.items():
         (directory / f"{name}.toml").write_text(text)
-    environment = {"PODVISOR_SUPERVISOR__STATE_DIR": str(directory / "state")}
+    environment = {"PODVISOR_SUPERVISOR__STATE_DIR": str(directory / "state"), "POD_IP": IP}
+    environment |= settings or {}
     configuration = configure(Options(None, (directory,), directory / "podvisor.sock"), environment)
     ending = Ending()
     async with trio.open_nursery() as fakes:
@@ -108,3 +113,51 @@ async def test_the_controller_is_told_before_the_first_unit_is_stopped(
         pod.ending.request(EXIT_OK, "SIGTERM received")
         await pod.it.leave()
         assert told == [(True, 1)]
+
+
+COORDINATED = {
+    "PODVISOR_SUPERVISOR__JOB_NAME": "llama",
+    "PODVISOR_SUPERVISOR__CONTROLLER_URL": "http://127.0.0.1:9",
+}
+
+
+def placement(epoch: int, *, headless: bool = False) -> StartCmdMsg:
+    endpoint = Endpoint(id=0, ip=IP, business_port="10000", mgmt_port="10000", headless=headless)
+    return StartCmdMsg(
+        job_name="llama", role="union", instance_id=7, endpoints=(endpoint,), master_dp_ip=IP, epoch=epoch
+    )
+
+
+async def test_a_relaunch_does_not_wait_for_ever_for_a_dependency_that_hangs(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """While it waits the arbiter does not count: nothing else would end this container."""
+    store = STORE.replace("[Readiness]", 'TimeoutStartSec = "infinity"\n[Readiness]')
+    engine = ENGINE.replace("[Readiness]\nExec = [\"check\"]\n", "") + '[Unit]\nAfter = ["store"]\n'
+    async with running(tmp_path, settings=COORDINATED, store=store, engine=engine) as pod:
+        assert pod.it.supervision is not None
+        operator = pod.it.supervision.operator
+        assert (await operator.command(placement(1))).step is Step.DONE
+        pod.check_answers(BAD)
+        store_pid = pod.it.units.get("store").state.pid
+        assert store_pid is not None
+        pod.processes.crash(store_pid)
+        relaunch = EngineRestartMsg(action=Action.PREPARE, epoch=2, run_id="run-2", start=placement(2))
+        assert (await operator.command(relaunch)).step is Step.CLEANING
+        await trio.sleep(120)
+        assert operator.state.step is Step.FAILED
+        assert operator.state.error is not None
+        assert "not active within 120 s" in operator.state.error
+
+
+async def test_it_is_said_that_the_probes_of_a_rank_without_http_are_not_asked(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    engine = ENGINE.replace('Exec = ["check"]', 'Http = "http://127.0.0.1:10000/health"')
+    async with running(tmp_path, settings=COORDINATED, engine=engine) as pod:
+        assert pod.it.supervision is not None
+        await pod.it.supervision.operator.command(placement(1, headless=True))
+    assert [record.getMessage() for record in caplog.records if "serves no HTTP" in record.getMessage()] == [
+        "rank 0 serves no HTTP: its Http and Tcp probes are not asked, it is well while its processes live"
+    ]
