@@ -44,7 +44,8 @@ def listen_tcp(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}{_holder(str(address[0]), port)}") from error
+        holder = _holder(str(address[0]), port)
+        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}{holder}") from error
     return listener
 
 
