@@ -9,6 +9,7 @@ from supervisor.unit.model import (
     Launcher,
     LivenessAction,
     LogLineCheck,
+    Probe,
     RestartPolicy,
     Service,
     ServiceType,
@@ -21,6 +22,7 @@ Complaint = tuple[KeyPath, str]
 
 PROBE_SECTIONS = ("Startup", "Readiness", "Liveness")
 _CHECKS = ("Http", "Tcp", "Exec", "LogLine")
+_ASKED = ("PeriodSec", "TimeoutSec", "FailureThreshold", "SuccessThreshold")
 _COMMANDS = ("ExecStart", "ExecStartPre", "ExecStartPost", "ExecStop", "ExecStopPost")
 
 
@@ -84,6 +86,7 @@ def _probes(unit: Unit, data: Mapping[str, object]) -> Iterator[Complaint]:
             continue
         if unit.service.type is ServiceType.ONESHOT:
             yield (section,), 'a unit of Type "oneshot" has started when it has ended: it cannot be probed'
+        yield from _without_effect(section, probe, data)
         if not isinstance(probe.check, LogLineCheck):
             continue
         if section == "Liveness":
@@ -92,6 +95,19 @@ def _probes(unit: Unit, data: Mapping[str, object]) -> Iterator[Complaint]:
             yield (section, "LogLine"), 'a unit of Type "external" has no output of ours'
     if probes.liveness_action is LivenessAction.REPORT and unit.engine is None:
         yield ("Liveness", "OnFailure"), 'only an engine is reported to a controller: use "restart" or "none"'
+
+
+def _without_effect(section: str, probe: Probe, data: Mapping[str, object]) -> Iterator[Complaint]:
+    """Keys that would be read and then mean nothing."""
+    written = data.get(section)
+    keys = written if isinstance(written, dict) else {}
+    if isinstance(probe.check, LogLineCheck):
+        for name in _ASKED:
+            if name in keys:
+                yield (section, name), "a line is waited for, not asked for: this means nothing beside LogLine"
+    elif section == "Startup" and "FailureThreshold" in keys:
+        message = "a start is given up by Service.TimeoutStartSec and StartStallSec alone, however often this fails"
+        yield (section, "FailureThreshold"), message
 
 
 def _engine(engine: Engine, data: Mapping[str, object]) -> Iterator[Complaint]:

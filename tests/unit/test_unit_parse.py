@@ -328,6 +328,13 @@ EXTERNAL = '[Service]\nType = "external"\n'
         (START + '[Startup]\nTcp = "a:1"\nLogLine = "x"', [
             "u.toml:3: Startup: found Tcp and LogLine, expected exactly one of Http, Tcp, Exec, LogLine"
         ]),
+        (START + '[Startup]\nTcp = "a:1"\nFailureThreshold = 30', [
+            "u.toml:5: Startup.FailureThreshold: a start is given up by Service.TimeoutStartSec and StartStallSec "
+            "alone, however often this fails"
+        ]),
+        (START + '[Readiness]\nLogLine = "up"\nPeriodSec = 2\nInitialDelaySec = 1', [
+            "u.toml:5: Readiness.PeriodSec: a line is waited for, not asked for: this means nothing beside LogLine"
+        ]),
         (START + "[Readiness.Http]\nMethod = 'GET'", [
             "u.toml:3: Readiness.Http: the key Url is missing: what is asked"
         ]),
