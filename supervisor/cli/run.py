@@ -60,6 +60,8 @@ def command(
     if argv:
         if directories:
             raise click.UsageError("--units and a command exclude each other")
+        if Path(argv[0]).is_dir():
+            raise click.UsageError(f"{argv[0]} is a directory; unit files are named by --units DIR")
         from supervisor.command_mode import run_command
 
         _end(trio.run(run_command, argv))

@@ -273,6 +273,8 @@ async def test_a_command_of_no_controller_of_ours_has_no_effect(tmp_path: Path) 
     "arguments, code, said",
     [
         (["run", "--unit", "x"], 2, "Did you mean '--units'?"),
+        (["run", "/usr/bin"], 2, "/usr/bin is a directory; unit files are named by --units DIR"),
+        (["run", "--units", "x", "--", "true"], 2, "--units and a command exclude each other"),
         (["status", "--socket", "/no/such.sock"], 69, "cannot reach the supervisor at /no/such.sock"),
         (["status", "a/b"], 4, "'a/b' is no name of a unit"),
         (["logs", "-n", "-1", "web"], 2, "-1"),
