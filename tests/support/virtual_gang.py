@@ -27,8 +27,8 @@ from tests.support.virtual_pod import ENGINE, MONITOR, PORT, STORE, Script, Virt
 JOB = "job"
 PATIENCE_SEC = 20_000.0
 """Virtual: only a test that hangs notices."""
-CRASH_SEC = 5.0
-"""Longer than a controller that stops by itself takes to say goodbye."""
+FREEZE_SEC = 720.0
+"""engine_restart_freeze_sec"""
 
 
 @dataclass(eq=False)
@@ -146,7 +146,7 @@ class Gang:
     def broken(self) -> list[str]:
         """Invariants of design 4 that did not hold so far, in words."""
         found = [words for pod in self.pods for words in pod.broken]
-        return [*found, *self._started_unprepared(), *self._other_units_touched()]
+        return [*found, *self._started_unprepared(), *self._other_units_touched(), *self._frozen_for_long()]
 
     def _started_unprepared(self) -> list[str]:
         """C2: no engine of a gang starts before all are prepared in that epoch."""
@@ -170,6 +170,22 @@ class Gang:
             for unit in {STORE, MONITOR} - self.touched
             if len(times := boot.processes.times(unit)) > 1
         ]
+
+    def _frozen_for_long(self) -> list[str]:
+        """I2: a freeze ends by itself."""
+        found = []
+        for pod in self.pods:
+            since: float | None = None
+            for record in [record for record in self.history if record.who == pod.ip]:
+                if since is not None and record.at - since > FREEZE_SEC:
+                    found.append(f"I2: {pod.ip} was frozen from {since:.3f} until {record.at:.3f} at least")
+                if record.what == "frozen":
+                    since = record.at
+                elif record.what in ("unfrozen", "boot"):
+                    since = None
+            if since is not None and pod.it.alive and trio.current_time() - since > FREEZE_SEC:
+                found.append(f"I2: {pod.ip} is frozen since {since:.3f}")
+        return found
 
 
 @asynccontextmanager

@@ -199,7 +199,7 @@ class Boot:
             socket=home.directory / "podvisor.sock",
         )
         self._configuration = configure(options, {})
-        self._freeze: tuple[float, float] | None = None
+        self._frozen = False
 
     @property
     def boot_id(self) -> str:
@@ -296,15 +296,9 @@ class Boot:
             await changed.wait()
 
     def _watch_freeze(self, state: Operation) -> None:
-        now = trio.current_time()
-        if state.freeze is None:
-            if self._freeze is not None:
-                self.home.note("unfrozen", state.epoch)
-            self._freeze = None
-            return
-        if self._freeze is None:
-            self.home.note("frozen", state.epoch)
-            self._freeze = now, state.freeze.deadline
+        if (state.freeze is not None) is not self._frozen:
+            self._frozen = not self._frozen
+            self.home.note("frozen" if self._frozen else "unfrozen", state.epoch)
 
 
 class PodProcesses(FakeProcesses):

@@ -60,6 +60,7 @@ class Walk:
             "cut": self._cut,
             "heal": self._heal,
             "deafen": self._deafen,
+            "mute": self._mute,
             "stall": self._stall,
             "controller": self._controller,
             "operator relaunches": self._relaunch,
@@ -86,6 +87,9 @@ class Walk:
 
     async def _deafen(self, pod: VirtualPod) -> None:
         pod.deaf = not pod.deaf
+
+    async def _mute(self, pod: VirtualPod) -> None:
+        pod.mute = not pod.mute
 
     async def _stall(self, pod: VirtualPod) -> None:
         pod.release() if not pod.it.held.is_set() else pod.hold()
@@ -131,7 +135,7 @@ class Walk:
         """Whatever was broken from outside is mended."""
         for pod in self.gang.pods:
             self.gang.heal(pod)
-            pod.deaf = False
+            pod.deaf = pod.mute = False
             pod.release()
             pod.change(healthy=True)
         if not self.controller_runs:
@@ -143,7 +147,7 @@ class Walk:
 
     def is_held(self) -> bool:
         instance = self.gang.instance
-        return instance is not None and instance.held and self.gang.step is None
+        return instance is not None and bool(instance.held) and self.gang.step is None
 
     async def release_held(self) -> None:
         assert self.gang.instance is not None
