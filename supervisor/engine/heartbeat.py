@@ -144,7 +144,7 @@ class Heartbeat:
             started = trio.current_time()
             await trio.sleep(MIN_GAP_SEC)
             with trio.move_on_at(started + self._interval_sec):
-                while _news(self._message()) == _news(sent):
+                while _news(self._pulse.heartbeat(sent.sequence)) == _news(sent):
                     await changed.wait()
                     changed = self._changed.next()
 
@@ -187,9 +187,8 @@ class Heartbeat:
         self.connection.last_error = str(error)
         held_back = self._errors.admit("controller", trio.current_time())
         if held_back is not None:
-            log.warning(
-                "the controller does not answer: %s; units go on, retrying", error, extra={"held_back": held_back}
-            )
+            what = "refuses" if isinstance(error, ControllerRefused) else "does not answer"
+            log.warning("the controller %s: %s; units go on, retrying", what, error, extra={"held_back": held_back})
 
 
 def _command_of(order: wire.Order) -> wire.EngineRestartMsg | wire.StopMsg | None:

@@ -13,7 +13,6 @@ import msgspec
 
 from supervisor.process import tree
 from supervisor.process.children import Child, Children, Spawn
-from supervisor.process.members import Members
 from supervisor.process.procfs import ProcessInfo
 from supervisor.process.tree import TreeReport
 from supervisor.service.progress import watch_usage
@@ -79,7 +78,7 @@ class LinuxProcesses:
         )
 
     async def tree_gone(self, child: Child, invocation_id: str) -> None:
-        await Members(self._children, child, (invocation_id,)).until_gone(lambda members: False)
+        await tree.wait_tree_gone(self._children, child, invocation_id=invocation_id)
 
     async def note_descendants(self, child: Child) -> tuple[ProcessInfo, ...]:
         return await tree.note_descendants(child)
