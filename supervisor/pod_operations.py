@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from supervisor import wire
-from supervisor.api.operations import NoSuchUnit, Refused
-from supervisor.engine.controller_errors import ControllerError
+from supervisor.api.operations import ControllerAway, NoSuchUnit, Refused
+from supervisor.engine.controller_errors import ControllerError, ControllerUnreachable
 from supervisor.engine.model import progress
 from supervisor.pod import Pod
 from supervisor.service import units
@@ -50,7 +50,7 @@ class PodOperations:
             raise Refused(f"cannot {verb} {name}: {failure}") from failure
         return service.view(trio.current_time())
 
-    async def relaunch(self, asked_by: str) -> str:
+    async def relaunch(self, asked_by: str) -> wire.RelaunchBegun:
         supervision = self._pod.supervision
         if supervision is None:
             raise Refused("there is no engine unit in this pod")
@@ -59,15 +59,20 @@ class PodOperations:
                 await supervision.engine.service.restart(asked_by=asked_by, reason=RELAUNCH_REASON)
             except StartFailed as failure:
                 raise Refused(f"cannot relaunch {supervision.engine.unit.name}: {failure}") from failure
-            return "the engine was relaunched here\n"
+            return wire.RelaunchBegun(message="the engine was relaunched here")
         instance_id = supervision.operator.state.instance_id
         if self.link is None or not instance_id:
             raise Refused("this pod belongs to no instance yet: the controller has not started it")
         try:
             run = await self.link.client.relaunch(instance_id, f"asked for by {asked_by}")
+        except ControllerUnreachable as error:
+            raise ControllerAway(f"cannot reach the controller: {error}; nothing was done") from error
         except ControllerError as error:
             raise Refused(f"the controller did not take it: {error}; nothing was done") from error
-        return f"run {run.id} relaunches instance {instance_id}; `podvisor relaunches {run.id}` shows it\n"
+        return wire.RelaunchBegun(
+            message=f"run {run.id} relaunches instance {instance_id}; `podvisor relaunches {run.id}` shows it",
+            run_id=run.id,
+        )
 
     def lines(self, name: str, count: int) -> list[str]:
         return self._service(name).output.lines(count)

@@ -24,11 +24,19 @@ class Refused(Exception):
     """The operation cannot be done now; the message says why and what to do."""
 
 
-ERRORS: Errors = {NoSuchUnit: (404, wire.ErrorCode.UNKNOWN), Refused: (409, wire.ErrorCode.CONFLICT)}
+class ControllerAway(Exception):
+    """What was asked needs the controller, and that cannot be reached; nothing was done."""
+
+
+ERRORS: Errors = {
+    NoSuchUnit: (404, wire.ErrorCode.UNKNOWN),
+    Refused: (409, wire.ErrorCode.CONFLICT),
+    ControllerAway: (503, wire.ErrorCode.UNKNOWN),
+}
 
 
 class Operations(Protocol):
-    """What can be asked of the supervisor. Raises NoSuchUnit and Refused."""
+    """What can be asked of the supervisor. Raises NoSuchUnit, Refused and ControllerAway."""
 
     def overview(self) -> wire.UnitsView: ...
 
@@ -38,7 +46,7 @@ class Operations(Protocol):
 
     async def change(self, name: str, verb: str, *, asked_by: str, local: bool) -> wire.UnitView: ...
 
-    async def relaunch(self, asked_by: str) -> str: ...
+    async def relaunch(self, asked_by: str) -> wire.RelaunchBegun: ...
 
     def lines(self, name: str, count: int) -> list[str]: ...
 
@@ -77,7 +85,7 @@ def operations_app(operations: Operations, token: TokenFile | None) -> QuartTrio
 
     @app.post("/v1/engine/relaunch")
     async def relaunch() -> Response:
-        return _text(await operations.relaunch(API_USER))
+        return answer(await operations.relaunch(API_USER))
 
     return app
 

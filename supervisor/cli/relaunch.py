@@ -6,12 +6,14 @@ from pathlib import Path
 
 import click
 
-from supervisor.cli.client import Supervisor, socket_option
+from supervisor import wire
+from supervisor.cli.client import Supervisor, json_option, socket_option
 
 
 @click.command("relaunch")
+@json_option
 @socket_option
-def command(socket_path: Path | None) -> None:
+def command(as_json: bool, socket_path: Path | None) -> None:
     """Relaunch the engines of the instance in place.
 
     All of them, through the controller; without one, the engine of this pod.
@@ -19,4 +21,5 @@ def command(socket_path: Path | None) -> None:
     \b
     Example: podvisor relaunch
     """
-    click.echo(Supervisor(socket_path).post("/v1/engine/relaunch"), nl=False)
+    answer = Supervisor(socket_path).post("/v1/engine/relaunch")
+    click.echo(answer if as_json else wire.decode(wire.RelaunchBegun, answer).message)

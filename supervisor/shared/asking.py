@@ -30,9 +30,13 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
+_EXIT_CODES = {404: EXIT_NOT_FOUND, 503: EXIT_UNREACHABLE}
+"""503: the one who was asked answers, and somebody it needs does not."""
+
+
 def refused(response: httpx.Response) -> CommandFailed:
     """What an answer of 4xx or 5xx says, for people."""
-    code = EXIT_NOT_FOUND if response.status_code == 404 else EXIT_REFUSED
+    code = _EXIT_CODES.get(response.status_code, EXIT_REFUSED)
     try:
         return CommandFailed(wire.decode(wire.ErrorBody, response.content).message, code)
     except wire.WireError:

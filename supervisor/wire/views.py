@@ -141,5 +141,13 @@ class Reason(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class RelaunchBegun(msgspec.Struct, frozen=True, kw_only=True):
+    """What `podvisor relaunch` has brought about."""
+
+    message: str
+    run_id: str | None = None
+    """Of the gang's run; None where the engine was relaunched here, without a controller."""
+
+
 class RelaunchesView(msgspec.Struct, frozen=True, kw_only=True):
     relaunches: tuple[RunView, ...]
