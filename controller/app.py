@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,13 +28,13 @@ from controller.store.memory import MemoryStore
 from controller.strategy.engine_relaunch import EngineRelaunch
 from controller.supervisors import Supervisors
 from controller.terms import Terms
+from supervisor.shared.last_deadline import exit_after
 from supervisor.shared.listening import listen_tcp
 from supervisor.shared.serving import serve
 from supervisor.shared.tokens import TokenFile
 
 LAST_SEC = 20.0
 """From the first signal to the end of the process, whatever hangs."""
-LAST_WORDS_SEC = 1.0
 EXIT_KILLED_ITSELF = 70
 
 log = logging.getLogger(__name__)
@@ -132,24 +131,5 @@ async def _watch_signals(
                 everything.cancel(reason="asked to stop twice")
             else:
                 log.info("stopping", extra={"signal": signal.Signals(number).name})
-                _end_at_last()
+                exit_after(LAST_SEC, EXIT_KILLED_ITSELF)
                 stop.set()
-
-
-def _end_at_last() -> None:
-    """A thread, because what hangs may be the loop itself."""
-
-    def end() -> None:
-        words = ("stopping takes longer than %g s: ending at once", LAST_SEC)
-        # Not here: who does not read our log, or holds its lock, must not hold up the last act.
-        said = threading.Thread(target=log.critical, args=words, daemon=True)
-        try:
-            said.start()
-            said.join(LAST_WORDS_SEC)
-        finally:
-            os._exit(EXIT_KILLED_ITSELF)
-
-    timer = threading.Timer(LAST_SEC, end)
-    timer.name = "last deadline"
-    timer.daemon = True
-    timer.start()

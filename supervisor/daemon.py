@@ -24,7 +24,6 @@ from supervisor.ending import (
     EXIT_CONFIGURATION,
     EXIT_INTERNAL_ERROR,
     Ending,
-    exit_after,
 )
 from supervisor.host import linux_host
 from supervisor.listeners import Listeners, open_listeners
@@ -36,6 +35,7 @@ from supervisor.process.subreaper import become_subreaper, is_pid_one
 from supervisor.process.threads import in_thread_or_here
 from supervisor.settings import shutdown_timeout
 from supervisor.shared import logs
+from supervisor.shared.last_deadline import exit_after
 from supervisor.shared.listening import CannotListen
 from supervisor.signals import handle_signals
 from supervisor.unit.errors import ConfigurationError

@@ -6,17 +6,11 @@ The first reason is kept, except that a reason to restart the container outweigh
 from __future__ import annotations
 
 import logging
-import math
-import os
-import select
-import threading
-from contextlib import suppress
 
 import trio
 
 log = logging.getLogger(__name__)
 
-STDERR = 2
 
 EXIT_OK = 0
 """It was asked to stop, by a signal or by a unit with `StartLimitAction = "exit-success"`."""
@@ -57,28 +51,3 @@ class Ending:
 
     def _outweighs(self, exit_code: int) -> bool:
         return exit_code == EXIT_RESTART_CONTAINER and self.exit_code != EXIT_RESTART_CONTAINER
-
-
-def exit_after(seconds: float, exit_code: int) -> None:
-    """The last deadline: whatever hangs then (a driver, a shielded task), the process is gone.
-
-    As PID 1 this makes the kernel end every process of the container. Infinite seconds are no deadline.
-    """
-    if math.isinf(seconds):
-        return
-    timer = threading.Timer(seconds, _leave, (seconds, exit_code))
-    timer.daemon = True
-    try:
-        timer.start()
-    except RuntimeError as error:
-        log.error("cannot set the last deadline: %s; the end may take longer than %g s", error, seconds)
-
-
-def _leave(seconds: float, exit_code: int) -> None:
-    words = f"podvisor: not everything has ended within {seconds:g} s: leaving with exit code {exit_code}\n"
-    stderr = select.poll()
-    stderr.register(STDERR, select.POLLOUT)
-    if stderr.poll(0):  # a reader that has stopped reading must not hold up the last act
-        with suppress(OSError):
-            os.write(STDERR, words.encode())
-    os._exit(exit_code)

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import trio
 
-from supervisor.ending import EXIT_OK, Ending, exit_after
+from supervisor.ending import EXIT_OK, Ending
+from supervisor.shared.last_deadline import exit_after
 
 log = logging.getLogger(__name__)
 

@@ -65,6 +65,8 @@ async def _read_log(
         *lines, pending = (pending + data.decode()).split("\n")
         for line in lines:
             log.append(line)
+            if line.startswith("podvisor: "):
+                continue  # the last words, written past the log, which may be what hangs
             record = json.loads(line)
             if record["message"] == "the controller serves":
                 task_status.started((record["url"], record["probe_url"]))
@@ -119,7 +121,7 @@ async def test_a_wrong_configuration_exits_78(settings: dict[str, str], said: st
 
 
 HUNG = """
-import signal, time
+import signal, threading, time
 import trio
 from controller import app
 from controller.settings import ControllerSection, Settings
@@ -134,7 +136,7 @@ class StuckAfterTheSignal(trio.abc.Instrument):
 
 
 def stopping():
-    return any(timer.name == "last deadline" for timer in app.threading.enumerate())
+    return any(timer.name == "last deadline" for timer in threading.enumerate())
 
 
 logs.configure("info", "json")
@@ -158,7 +160,7 @@ async def test_an_end_that_hangs_is_ended_by_the_last_deadline() -> None:
         with trio.fail_after(30):
             assert await running.process.wait() == 70
         with trio.fail_after(30):
-            while not any("ending at once" in line for line in running.log):
+            while not any("not everything has ended" in line for line in running.log):
                 await trio.sleep(0.05)
         assert not any("has stopped" in line for line in running.log)
 
