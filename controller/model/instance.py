@@ -86,6 +86,8 @@ class Instance:
     """Why it is assembled but not started, until an operator resets it or a new digest comes."""
     abandoned_epoch: int | None = None
     """An operator gave the relaunch of this epoch's engines up."""
+    abandoned_at: float = 0.0
+    """What was seen before says nothing of the engines that this relaunch may have stopped."""
     last_registration_at: float = 0.0
 
     @property
@@ -197,6 +199,8 @@ def _why_not_serving(instance: Instance) -> str | None:
     for member in instance.members:
         if not member.in_epoch:
             return f"{member.address} restarted and has not been started since"
+        if member.last_heard < instance.abandoned_at:
+            return f"{member.address} has not been heard of since its relaunch was given up"
         ids = endpoint_ids(instance, member)
         if why := why_not_normal(member, member.observation, instance.epoch, ids):
             return why
@@ -247,9 +251,9 @@ def begin_epoch(instance: Instance, epoch: int) -> Instance:
     return replace(instance, epoch=epoch, highest_epoch=highest, members=members)
 
 
-def abandon(instance: Instance) -> Instance:
+def abandon(instance: Instance, now: float) -> Instance:
     """EpochAbandoned of a run."""
-    return replace(instance, abandoned_epoch=instance.epoch)
+    return replace(instance, abandoned_epoch=instance.epoch, abandoned_at=now)
 
 
 def hold(instance: Instance, reason: str) -> Instance:

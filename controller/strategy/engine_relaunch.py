@@ -259,7 +259,7 @@ class _Execution:
                 registry.change(entry, instances.begin_epoch(entry.instance, epoch))
                 await self._store.save_instance(entry.instance)
             case exchange.EpochAbandoned(_):
-                registry.change(entry, instances.abandon(entry.instance))
+                registry.change(entry, instances.abandon(entry.instance, now))
             case exchange.InstanceHeld(reason):
                 registry.change(entry, instances.hold(entry.instance, reason))
             case exchange.InstanceActive(record, reason):

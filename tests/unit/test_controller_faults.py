@@ -127,7 +127,7 @@ def test_with_the_budget_spent_nobody_freezes_and_phase_two_follows() -> None:
     [
         {"instance": delete(INSTANCE, "terminated", 1.0)},
         {"instance": hold(INSTANCE, "budget spent")},
-        {"instance": abandon(INSTANCE)},
+        {"instance": abandon(INSTANCE, 0.0)},
         {"instance": replace(INSTANCE, epoch=5)},
         {"instance": replace(INSTANCE, members=INSTANCE.members[:1])},
         {"handled": frozenset({report().identity})},

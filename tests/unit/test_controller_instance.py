@@ -379,16 +379,31 @@ def test_a_still_dead_endpoint_opens_a_run_again_unless_an_operator_gave_it_up()
     cause = run_needed(dead, SETTINGS)
     assert cause is not None
     assert cause.endpoint_abnormal
-    assert run_needed(abandon(dead), SETTINGS) is None
-    assert run_needed(release(abandon(dead)), SETTINGS) == cause
+    assert run_needed(abandon(dead, 0.0), SETTINGS) is None
+    assert run_needed(release(abandon(dead, 0.0)), SETTINGS) == cause
     assert run_needed(dead, RelaunchSettings(enable_engine_relaunch=False)) is None
     assert run_needed(heard(ACTIVE, 5.0, NORMAL, ABNORMAL, epoch=3), SETTINGS) is None
 
 
 def test_what_an_operator_gave_up_is_over_when_it_serves_again() -> None:
-    given_up = abandon(deactivate(ACTIVE, "a relaunch", 1.0))
+    given_up = abandon(deactivate(ACTIVE, "a relaunch", 1.0), 1.5)
     assert given_up.abandoned_epoch == ACTIVE.epoch
+    assert event(given_up, 2.0) is InstanceEvent.INIT, "what was seen before says nothing of what it has stopped"
+    heard_since = given_up
+    for member in ACTIVE.members:
+        heard_since = observe(heard_since, member.key, seen(ACTIVE, member.key, 2.0))
+    assert event(heard_since, 2.0) is InstanceEvent.NORMAL
     assert activate(given_up, "all endpoints are normal", 2.0).abandoned_epoch is None
+
+
+@pytest.mark.parametrize("step", Step)
+def test_F17_who_is_stopped_for_a_run_that_is_no_more_would_never_be_started(step: Step) -> None:
+    first, _ = ACTIVE.members
+    told = replace(seen(ACTIVE, first.key, 6.0), step=step, run_id="of an earlier life of the controller")
+    needed = run_needed(observe(ACTIVE, first.key, told), SETTINGS) is not None
+    assert needed is (step in (Step.STOPPING, Step.CLEANING, Step.PREPARED))
+    by_hand = observe(ACTIVE, first.key, replace(told, run_id=None))
+    assert run_needed(by_hand, SETTINGS) is None, "it goes on by itself"
 
 
 @pytest.mark.parametrize("step", Step)
