@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from controller.model.assembly import missing
 from controller.model.instance import Instance, InstanceStatus, abnormal_endpoints
+from controller.model.member import Member, Observation
 from controller.model.relaunch.run import Cause, RunReason
 from controller.model.settings import RelaunchSettings
 from supervisor.wire import Step
 
+OUT_OF_SERVICE = frozenset({Step.STOPPING, Step.CLEANING, Step.PREPARED})
 STARTED = frozenset({Step.STARTING, Step.LOADING, Step.DONE})
 
 
@@ -22,6 +24,7 @@ def run_needed(instance: Instance, settings: RelaunchSettings) -> Cause | None:
     * those who take part cannot be reached -> None: nobody is left to be told, and a run would only count;
     * an endpoint is ABNORMAL in this epoch -> `fault`: so is judged again at the end of a run;
     * a rank of a gang runs its engine in a later epoch -> `fault`: alone it cannot join the others (F14);
+    * a member is stopped for a run of a controller that is no more -> `fault`: nobody would start it (F17);
     * DELETED, held, draining, incomplete, given up by an operator -> None.
     """
     if instance.status is InstanceStatus.DELETED or instance.held:
@@ -96,17 +99,23 @@ def _abnormal(instance: Instance, settings: RelaunchSettings) -> Cause | None:
         return None
     if abnormal := abnormal_endpoints(instance):
         return Cause(RunReason.FAULT, abnormal, endpoint_abnormal=True)
-    ahead = _ahead(instance)
-    return Cause(RunReason.FAULT, ahead) if ahead else None
+    astray = _astray(instance)
+    return Cause(RunReason.FAULT, astray) if astray else None
 
 
-def _ahead(instance: Instance) -> str | None:
-    """In words, whose engine was started in a later epoch, by somebody else than us."""
-    if instance.spec.nnodes == 1:
-        return None
+def _astray(instance: Instance) -> str | None:
+    """In words, who will not come together again by itself: no run of ours is open that would see to it."""
     found = [
-        f"the engine of {member.address} runs in epoch {seen.epoch}, the gang in {instance.epoch}"
+        why
         for member in instance.members
-        if (seen := member.observation) and seen.epoch > instance.epoch and seen.step in STARTED
+        if member.in_epoch and member.observation and (why := _why_astray(instance, member, member.observation))
     ]
     return ", ".join(found) or None
+
+
+def _why_astray(instance: Instance, member: Member, seen: Observation) -> str | None:
+    if seen.run_id is not None and seen.step in OUT_OF_SERVICE:
+        return f"{member.address} is {seen.step} for run {seen.run_id}, which is no more"
+    if instance.spec.nnodes > 1 and seen.epoch > instance.epoch and seen.step in STARTED:
+        return f"the engine of {member.address} runs in epoch {seen.epoch}, the gang in {instance.epoch}"
+    return None

@@ -54,6 +54,23 @@ async def test_F17_a_controller_that_ends_in_any_step_of_a_relaunch(
             assert boots(gang) == [1, 1]
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("moment", [0.006, 0.1, 0.404])
+async def test_F17_a_gang_that_waits_for_the_barrier_of_a_run_that_is_no_more_is_relaunched_at_once(
+    autojump_clock: MockClock, way: str, moment: float
+) -> None:
+    """Not only when its freeze has ended by silence: meanwhile nobody serves."""
+    async with open_gang() as gang:
+        await gang.until_active()
+        gang.pods[1].kill_engine()
+        await trio.sleep(moment)
+        await end_controller(gang, way)
+        await trio.sleep(1.0)
+        await gang.start_controller()
+        await gang.until_active(epoch=2, within=15)
+        assert boots(gang) == [1, 1]
+
+
 @pytest.mark.seed("S33")
 @pytest.mark.parametrize("way", WAYS)
 async def test_F17_a_controller_that_ends_at_any_moment_of_a_relaunch(autojump_clock: MockClock, way: str) -> None:
