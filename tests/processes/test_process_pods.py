@@ -1,5 +1,6 @@
 """Pods out of plain processes leave nothing behind, whatever the processes in them do."""
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from controller.demo.cluster import eventually
 from controller.demo.processes import open_process_network
-from tests.support.running_supervisor import kill_what_is_left
+from supervisor.process import procfs
 
 LEAVES_EVERYTHING = "setsid env -i sleep 54321 & setsid sleep 54322 & wait"
 """A child without our mark in its environment, and one outside the session: as redis and as a daemon are."""
@@ -28,7 +29,8 @@ async def looked_for() -> set[str]:
 def none_left_for_others() -> Iterator[None]:
     """Once an earlier test has made this process a subreaper, what is killed here falls to it as zombies."""
     yield
-    kill_what_is_left()
+    for pid in procfs.children_of_ours():
+        os.waitpid(pid, 0)
 
 
 @pytest.mark.parametrize("how", ["removed", "killed"])
