@@ -4,7 +4,9 @@ Real llama-server, Redis and node-exporter, podvisor as PID 1 in each pod, a con
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,12 @@ from controller.demo.engines import GGML_RPC_SERVER, LLAMA_SERVER, NODE_EXPORTER
 from controller.demo.kubelet import Kubelet
 from controller.demo.tiny_model import Shape
 from tests.pods.conftest import PodsFactory
-from tests.pods.harness import UNITS, Cluster, cluster, eventually
+from tests.pods.harness import FALLBACK_ENGINE, UNITS, Cluster, Tables, cluster, eventually
 
 pytestmark = pytest.mark.pods
 
 ENGINE_PORT = 10000
+OWN_MODEL = "model.gguf"
 STAYS = ("redis", "node-exporter")
 ENGINE = """
 [Unit]
@@ -83,10 +86,51 @@ def banners(running: Cluster, rank: int) -> list[str]:
     return re.findall(r"^\[ENGINE RELAUNCH #\d+\].*$", stdout(running, rank), re.MULTILINE)
 
 
-def require(engines: Engines, *programs: str) -> None:
-    for program in programs:
-        if program in engines.missing:
-            pytest.skip(engines.missing[program])
+@dataclass(frozen=True)
+class Stage:
+    """Pods, their kubelet and the real programs: what every test here plays on."""
+
+    pods: PodsFactory
+    kubelet: Kubelet
+    engines: Engines
+
+    @asynccontextmanager
+    async def gang(
+        self,
+        *programs: str,
+        pods: int = 2,
+        engine: str | None = None,
+        own_models: bool = False,
+        supervisor_settings: Tables,
+        controller_settings: Tables | None = None,
+    ) -> AsyncIterator[Cluster]:
+        """One instance over all pods, with Redis and node-exporter in each; skips where a program is missing.
+
+        `engine` is the unit file of another engine; with `own_models` each pod serves a copy of its own.
+        """
+        for program in (*programs, REDIS_SERVER, NODE_EXPORTER):
+            if program in self.engines.missing:
+                pytest.skip(self.engines.missing[program])
+        model = await tiny_model(self.engines, Shape())
+        network = await self.pods(pods)
+        if own_models:
+            for pod in network.pods:
+                (pod.volume / OWN_MODEL).write_bytes(model.read_bytes())
+            model = Path("${POD_VOLUME}", OWN_MODEL)
+        async with cluster(
+            network,
+            self.kubelet,
+            {**units(model), **({"engine.toml": engine} if engine else {})},
+            controller_settings=controller_settings,
+            supervisor_settings=supervisor_settings,
+            search_path=self.engines.search_path,
+        ) as running:
+            yield running
+
+
+@pytest.fixture
+def stage(pods: PodsFactory, kubelet: Kubelet, engines: Engines) -> Stage:
+    return Stage(pods, kubelet, engines)
 
 
 @pytest.mark.seed("S01")
@@ -96,19 +140,8 @@ def require(engines: Engines, *programs: str) -> None:
 @pytest.mark.seed("S27")
 @pytest.mark.seed("S31")
 @pytest.mark.seed("S32")
-async def test_S27_a_killed_engine_is_relaunched_in_place_in_both_pods(
-    pods: PodsFactory, kubelet: Kubelet, engines: Engines
-) -> None:
-    require(engines, LLAMA_SERVER, REDIS_SERVER, NODE_EXPORTER)
-    model = await tiny_model(engines, Shape())
-    network = await pods(2)
-    async with cluster(
-        network,
-        kubelet,
-        units(model),
-        supervisor_settings=ONE_EACH,
-        search_path=engines.search_path,
-    ) as running:
+async def test_S27_a_killed_engine_is_relaunched_in_place_in_both_pods(stage: Stage) -> None:
+    async with stage.gang(LLAMA_SERVER, supervisor_settings=ONE_EACH) as running:
         first = await running.instance(is_active)
         said = [await complete(running, rank) for rank in (0, 1)]
         before = [await pids(running, rank) for rank in (0, 1)]
@@ -142,16 +175,9 @@ async def is_gone(running: Cluster, rank: int, pid: int) -> bool:
 
 
 @pytest.mark.seed("S27")
-async def test_F22_a_silent_half_is_noticed_and_both_halves_are_relaunched(
-    pods: PodsFactory, kubelet: Kubelet, engines: Engines
-) -> None:
+async def test_F22_a_silent_half_is_noticed_and_both_halves_are_relaunched(stage: Stage) -> None:
     """Pod 1 holds the tensors and serves no HTTP; without it, `/health` in pod 0 stays 200."""
-    require(engines, LLAMA_SERVER, GGML_RPC_SERVER, REDIS_SERVER, NODE_EXPORTER)
-    model = await tiny_model(engines, Shape())
-    network = await pods(2)
-    async with cluster(
-        network, kubelet, units(model), supervisor_settings=QUICK, search_path=engines.search_path
-    ) as running:
+    async with stage.gang(LLAMA_SERVER, GGML_RPC_SERVER, supervisor_settings=QUICK) as running:
         first = await running.instance(is_active)
         said = await complete(running, 0)
         before = [await pids(running, rank) for rank in (0, 1)]
@@ -170,16 +196,10 @@ async def test_F22_a_silent_half_is_noticed_and_both_halves_are_relaunched(
 
 @pytest.mark.seed("S03")
 @pytest.mark.seed("S23")
-async def test_S03_an_unreachable_supervisor_means_containers_restart_at_once(
-    pods: PodsFactory, kubelet: Kubelet, engines: Engines
-) -> None:
+async def test_S03_an_unreachable_supervisor_means_containers_restart_at_once(stage: Stage) -> None:
     """The link of the healthy pod is cut: phase 2, both containers leave with 255, and both come together again."""
-    require(engines, LLAMA_SERVER, REDIS_SERVER, NODE_EXPORTER)
-    model = await tiny_model(engines, Shape())
-    network = await pods(2)
-    async with cluster(
-        network, kubelet, units(model), supervisor_settings=ONE_EACH, search_path=engines.search_path
-    ) as running:
+    async with stage.gang(LLAMA_SERVER, supervisor_settings=ONE_EACH) as running:
+        network = running.network
         first = await running.instance(is_active)
         await network.cut(network.pods[1])
         await kill_engine(running, 0)
@@ -200,20 +220,10 @@ async def lives(running: Cluster, rank: int) -> list[int]:
 
 @pytest.mark.seed("S13")
 @pytest.mark.seed("S15")
-async def test_S13_with_the_switch_off_the_arbiter_ends_the_supervisor(
-    pods: PodsFactory, kubelet: Kubelet, engines: Engines
-) -> None:
-    require(engines, LLAMA_SERVER, REDIS_SERVER, NODE_EXPORTER)
-    model = await tiny_model(engines, Shape())
-    network = await pods(1)
-    off = {"fault_tolerance_config": {"enable_engine_relaunch": False}}
-    async with cluster(
-        network,
-        kubelet,
-        units(model),
-        controller_settings=off,
-        supervisor_settings={**QUICK, **off},
-        search_path=engines.search_path,
+async def test_S13_with_the_switch_off_the_arbiter_ends_the_supervisor(stage: Stage) -> None:
+    off: Tables = {"fault_tolerance_config": {"enable_engine_relaunch": False}}
+    async with stage.gang(
+        LLAMA_SERVER, pods=1, controller_settings=off, supervisor_settings={**QUICK, **off}
     ) as running:
         await running.instance(is_active)
         await kill_engine(running, 0)
@@ -226,36 +236,22 @@ async def test_S13_with_the_switch_off_the_arbiter_ends_the_supervisor(
 
 
 @pytest.mark.seed("S05")
-async def test_an_engine_that_cannot_start_ends_in_phase_2_and_not_in_a_loop(
-    pods: PodsFactory, kubelet: Kubelet, engines: Engines
-) -> None:
+async def test_an_engine_that_cannot_start_ends_in_phase_2_and_not_in_a_loop(stage: Stage) -> None:
     """The model disappears while it is served: what the budget allows is tried in place, then the containers restart,
     and when that does not help either the instance is held, idle, for somebody to look at."""
-    require(engines, LLAMA_SERVER, REDIS_SERVER, NODE_EXPORTER)
-    original = await tiny_model(engines, Shape())
-    network = await pods(2)
-    models = [pod.volume / "model.gguf" for pod in network.pods]
-    for model in models:
-        model.write_bytes(original.read_bytes())
-    budget = {
+    budget: Tables = {
         "fault_tolerance_config": {
             "engine_relaunch_poll_interval_sec": 0.2,
             "engine_relaunch_max_attempts": 2,
             "engine_relaunch_backoff_sec": 0.5,
         }
     }
-    text = {**units(Path("${POD_VOLUME}/model.gguf")), "engine.toml": ENGINE.format(model="${POD_VOLUME}/model.gguf")}
-    async with cluster(
-        network,
-        kubelet,
-        text,
-        controller_settings=budget,
-        supervisor_settings=ONE_EACH,
-        search_path=engines.search_path,
+    async with stage.gang(
+        LLAMA_SERVER, own_models=True, controller_settings=budget, supervisor_settings=ONE_EACH
     ) as running:
         await running.instance(is_active)
-        for model in models:
-            model.unlink()
+        for pod in running.network.pods:
+            (pod.volume / OWN_MODEL).unlink()
         await kill_engine(running, 0)
         runs = await eventually(
             lambda: relaunches(running), lambda found: any(run["outcome"] == "held" for run in found), "held"
@@ -269,6 +265,7 @@ async def test_an_engine_that_cannot_start_ends_in_phase_2_and_not_in_a_loop(
             codes = running.supervisors[rank].exit_codes
             assert codes, "phase 2 restarts the container"
             assert set(codes) == {255}
+        await running.instance(lambda found: found["reason"].startswith("held: "))
         held = len(running.supervisors[0].exit_codes)
         view = await running.podvisor(0, "status")
         engine = next(unit for unit in view["units"] if unit["name"] == "engine")
@@ -283,13 +280,8 @@ async def relaunches(running: Cluster) -> list[Mapping[str, Any]]:
 
 @pytest.mark.seed("S29")
 @pytest.mark.seed("S22")
-async def test_S29_a_grandchild_that_left_the_session_is_gone_before_the_new_engine(
-    pods: PodsFactory, kubelet: Kubelet, engines: Engines
-) -> None:
+async def test_S29_a_grandchild_that_left_the_session_is_gone_before_the_new_engine(stage: Stage) -> None:
     """It holds the engine's port, as EngineCore of a killed API server does."""
-    from tests.pods.harness import FALLBACK_ENGINE
-
-    require(engines, REDIS_SERVER, NODE_EXPORTER)
     engine = f"""
 [Service]
 ExecStart = ["python3", "-I", "{FALLBACK_ENGINE}", "--host=${{POD_IP}}", "--port=${{PORT}}", "--grandchild-holds-port"]
@@ -298,14 +290,7 @@ Launcher = "exec"
 [Readiness]
 Http = "http://${{POD_IP}}:${{PORT}}/health"
 """
-    network = await pods(2)
-    async with cluster(
-        network,
-        kubelet,
-        {**units(Path("/nowhere")), "engine.toml": engine},
-        supervisor_settings=ONE_EACH,
-        search_path=engines.search_path,
-    ) as running:
+    async with stage.gang(engine=engine, supervisor_settings=ONE_EACH) as running:
         first = await running.instance(is_active)
         await kill_engine(running, 0)
         second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
