@@ -96,6 +96,8 @@ async def test_F9_an_operator_aborts_while_a_prepare_is_on_its_way(autojump_cloc
         await trio.sleep(20)
         gang.pods[held].release()
         await gang.until_active(epoch=2, within=600)
+        # C6: not active in between, by what was seen before its engines were stopped.
+        assert gang.statuses().count("active") == 2
         assert not any(pod.is_frozen for pod in gang.pods)
 
 
