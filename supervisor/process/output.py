@@ -123,6 +123,14 @@ class Output:
         """The last lines, oldest first, as far as the tail reaches."""
         return self.tail.lines(count)
 
+    def begin_life(self) -> None:
+        """Another invocation begins: what was written before it is not its evidence."""
+        self.tail.begin_life()
+
+    def lines_of_life(self, count: int) -> list[str]:
+        """The last lines of the present invocation, oldest first."""
+        return self.tail.lines_of_life(count)
+
     def follow(self, backlog: int = 0) -> Follower:
         """An endless async iterator over the lines to come, with a `Gap` wherever a slow reader lost some."""
         return self.tail.follow(backlog)

@@ -31,6 +31,8 @@ class Tail:
         self._max_bytes = max_bytes
         self._blocks: deque[bytes] = deque()
         self._size = 0
+        self._size_of_life = 0
+        """Of what is kept, what came since `begin_life`."""
         self._followers: WeakSet[Follower] = WeakSet()
 
     def append(self, block: bytes) -> None:
@@ -41,8 +43,20 @@ class Tail:
             follower.feed(_texts(block))
         self._blocks.append(_newest(block, self._max_bytes))
         self._size += len(self._blocks[-1])
+        self._size_of_life += len(self._blocks[-1])
         while self._size > self._max_bytes and len(self._blocks) > 1:
             self._size -= len(self._blocks.popleft())
+        self._size_of_life = min(self._size_of_life, self._size)
+
+    def begin_life(self) -> None:
+        """What comes from here on is of another invocation."""
+        self._size_of_life = 0
+
+    def lines_of_life(self, count: int) -> list[str]:
+        """The last so many of this invocation alone, oldest first."""
+        if count <= 0 or not self._size_of_life:
+            return []
+        return _texts(b"".join(self._blocks)[-self._size_of_life :])[-count:]
 
     def lines(self, count: int) -> list[str]:
         """The last so many, oldest first."""

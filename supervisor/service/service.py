@@ -233,6 +233,8 @@ class Service:
             case ev.ReportStartLimit():
                 pass  # the observers' business
             case _:
+                if isinstance(action, ev.AwaitDependencies):
+                    self.output.begin_life()  # after the last life's ending was recorded with its last lines
                 self._operations.begin(nursery, action, partial(self._hear_of, self.state.invocation))
 
     def _keep_pace(self, state: UnitState) -> None:
@@ -250,7 +252,7 @@ class Service:
     def _record(self, ending: Ending) -> None:
         invocation = self._operations.invocation
         oom = invocation is not None and not ending.asked and invocation.was_oom_killed(ending.signal)
-        tail = tuple(self.output.lines(TAIL_LINES))
+        tail = tuple(self.output.lines_of_life(TAIL_LINES))
         self.exits.add(ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail))
 
     async def _await_spawn(self, target: int) -> None:

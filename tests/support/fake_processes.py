@@ -161,6 +161,12 @@ class FakeOutput:
     def lines(self, count: int) -> list[str]:
         return self._tail.lines(count)
 
+    def begin_life(self) -> None:
+        self._tail.begin_life()
+
+    def lines_of_life(self, count: int) -> list[str]:
+        return self._tail.lines_of_life(count)
+
     def follow(self, backlog: int = 0) -> Follower:
         return self._tail.follow(backlog)
 

@@ -456,14 +456,18 @@ async def test_cancelling_the_service_stops_its_tree_within_the_stops_own_time(a
 async def test_the_last_twenty_exits_are_kept_with_what_was_written(autojump_clock: MockClock) -> None:
     declared = unit(service=Service(restart=RestartSettings(delay_sec=0.0, limit_burst=0)))
     async with running(declared, serve=Program(runs_sec=1.0, ends=KILLED)) as world:
-        world.output.write("the last words")
         await world.service.start(asked_by="test")
+        world.output.write("the last words")
+        await world.service.wait_until(lambda state: state.restarts == 1)
+        first = world.service.view(trio.current_time()).last_exit
+        assert first is not None
+        assert first.log_tail == ("the last words",)
         await world.service.wait_until(lambda state: state.restarts == 30)
         assert len(world.service.exits) == 20
         view = world.service.view(trio.current_time())
         assert view.last_exit is not None
         assert (view.last_exit.signal, view.last_exit.asked, view.last_exit.uptime_sec) == ("SIGKILL", False, 1.0)
-        assert view.last_exit.log_tail == ("the last words",)
+        assert view.last_exit.log_tail == (), "they were another life's"
 
 
 async def test_a_clean_exit_of_a_service_leaves_it_inactive(autojump_clock: MockClock) -> None:
