@@ -226,7 +226,7 @@ class Pod:
         return (end_at_start_limit,)
 
     def _start_limit_hit(self, unit: Unit, report: ReportStartLimit) -> None:
-        """A unit never ends the supervisor by itself: this is one of the arbiter's inputs (seed S15)."""
+        """The unit only reports; this ends the supervisor by the way that the arbiter's word goes, engine or not."""
         reason = f"StartLimitAction of {unit.name}: {report.reason}"
         match report.action:
             case StartLimitAction.EXIT:

@@ -27,10 +27,9 @@ from supervisor.engine.operator import EffectFailed
 from supervisor.engine.segments import Segments, SegmentsOf
 from supervisor.engine.start_after import wait_for_peers
 from supervisor.process.gate import GateReport, GateSpec, Port
-from supervisor.service.launch import Launch, LaunchError, unit_launch
+from supervisor.service.launch import Launch, LaunchError, expanded_unit, unit_launch
 from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFailed
 from supervisor.service.service import Service
-from supervisor.unit.expand import ExpansionError, expand_unit
 from supervisor.unit.model import Engine, Unit
 from supervisor.unit.state import UnitState
 from supervisor.unit.states import RunState, SubState
@@ -269,10 +268,7 @@ class PodEngine:
         return placements.variables(placement, self.engine, pod_ip=self._with.pod_ip)
 
     def _plan(self, placement: StartCmdMsg) -> LaunchPlan:
-        try:
-            expanded = expand_unit(self.unit, {**self._with.environment, **self._variables(placement)})
-        except ExpansionError as error:
-            raise LaunchError(str(error)) from error
+        expanded, _ = expanded_unit(self.unit, self._with.environment, self._variables(placement))
         return plan_launch(expanded, rank_of(placement, pod_ip=self._with.pod_ip))
 
 

@@ -43,13 +43,7 @@ def unit_launch(unit: Unit, base_environment: Mapping[str, str], variables: Mapp
     `variables` is the placement: it can be used in the file, and is in the environment of the unit's processes.
     Raise LaunchError.
     """
-    known = {**base_environment, **variables}
-    try:
-        files = tuple(expand(path, known) for path in unit.service.execution.environment_files)
-        from_files = read_environment_files(files)
-        expanded = expand_unit(unit, known, from_files)
-    except (ExpansionError, EnvironmentFileError) as error:
-        raise LaunchError(str(error)) from error
+    expanded, from_files = expanded_unit(unit, base_environment, variables)
     service, execution = expanded.service, expanded.service.execution
     epoch = variables.get("EPOCH")
     return Launch(
@@ -61,6 +55,19 @@ def unit_launch(unit: Unit, base_environment: Mapping[str, str], variables: Mapp
         critical_processes=() if expanded.engine is None else expanded.engine.critical_processes,
         epoch=int(epoch) if epoch else None,
     )
+
+
+def expanded_unit(
+    unit: Unit, base_environment: Mapping[str, str], variables: Mapping[str, str]
+) -> tuple[Unit, Mapping[str, str]]:
+    """The unit with its strings expanded, and what its environment files say at this moment. Raise LaunchError."""
+    known = {**base_environment, **variables}
+    try:
+        files = tuple(expand(path, known) for path in unit.service.execution.environment_files)
+        from_files = read_environment_files(files)
+        return expand_unit(unit, known, from_files), from_files
+    except (ExpansionError, EnvironmentFileError) as error:
+        raise LaunchError(str(error)) from error
 
 
 def declared_commands(service: Service) -> dict[Commands, tuple[Command, ...]]:

@@ -116,6 +116,15 @@ async def test_an_engine_that_exits_with_0_unasked_has_failed_and_is_relaunched(
         assert (last.code, last.asked) == (0, False)
 
 
+async def test_what_only_an_environment_file_says_can_be_used_in_the_command_of_an_engine(tmp_path: Path) -> None:
+    said = tmp_path / "engine.env"
+    said.write_text("MODEL_PATH=/models/tiny\n")
+    filed = scripted("echo serving ${MODEL_PATH}; echo ready; exec sleep 600", EnvironmentFile=str(said))
+    async with supervisor(tmp_path, {"store": service(*FOREVER), "engine": filed}) as running:
+        await running.stdout.saw("serving /models/tiny")
+        await running.moved("engine", "loading", "ready")
+
+
 async def test_an_engine_that_cannot_start_ends_the_container_with_255(tmp_path: Path) -> None:
     broken = scripted("echo no such model; exit 3", RestartSec="10ms", StartLimitBurst=2)
     async with supervisor(tmp_path, {"store": service(*FOREVER), "engine": broken}) as running:
