@@ -115,14 +115,10 @@ async def main(settings: Settings) -> None:
     log.info("the controller has stopped")
 
 
-async def _watch_signals(
-    stop: trio.Event, everything: trio.CancelScope, *, task_status: trio.TaskStatus[None]
-) -> None:
+async def _watch_signals(stop: trio.Event, everything: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         # `podvisor` blocks them in its first line, so that none is lost while it is imported.
-        signal.pthread_sigmask(
-            signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
-        )
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
         task_status.started()
         async for number in signals:
             if number == signal.SIGHUP:

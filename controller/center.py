@@ -22,9 +22,7 @@ STOP_TIMEOUT_SEC = 3.0
 
 
 class Center:
-    def __init__(
-        self, registry: Registry, supervisors: Supervisors, store: Store, strategy: Strategy
-    ) -> None:
+    def __init__(self, registry: Registry, supervisors: Supervisors, store: Store, strategy: Strategy) -> None:
         self._registry = registry
         self._supervisors = supervisors
         self._store = store

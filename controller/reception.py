@@ -153,9 +153,7 @@ class Reception:
             self._tell_refused(answer, message, now)
         return answer
 
-    def _tell_refused(
-        self, answer: Rejected, message: wire.RegisterMsg | wire.ReregisterMsg, now: float
-    ) -> None:
+    def _tell_refused(self, answer: Rejected, message: wire.RegisterMsg | wire.ReregisterMsg, now: float) -> None:
         who = f"{message.pod_ip}:{message.nm_port} of {message.namespace}/{message.job_name}"
         if entry := self._registry.of_key(assembly.instance_key(message)):
             entry.refused = answer.message
@@ -180,9 +178,7 @@ class Reception:
                 continue
             if message.instance_id not in (None, 0, entry.instance.id):
                 continue
-            member = assembly.find_member(
-                entry.instance, ip=message.pod_ip, port=None, boot_id=message.boot_id
-            )
+            member = assembly.find_member(entry.instance, ip=message.pod_ip, port=None, boot_id=message.boot_id)
             if member is not None:
                 return entry, member
         raise Unknown(f"{message.pod_ip} is not known as a member of any instance")

@@ -44,9 +44,7 @@ TAKE_OVER_SEC = 15.0
 class ControllerSection:
     host: str = setting(word, "127.0.0.1", "address to listen on; anything but loopback needs [auth]")
     port: int = setting(integer(0, 65535), 1026, "TCP port of the API; 0 picks a free one")
-    probe_port: int = setting(
-        integer(0, 65535), 1027, "TCP port of /livez and /readyz, without a token; 0 picks one"
-    )
+    probe_port: int = setting(integer(0, 65535), 1027, "TCP port of /livez and /readyz, without a token; 0 picks one")
     state_dir: str = setting(text, "", "where a store keeps its files; the memory store keeps none")
     store: str = setting(one_of("memory", "sqlite", "etcd"), "memory", "where instances and runs are kept")
     log_level: str = setting(one_of("debug", "info", "warning", "error"), "info", "the least level logged")
@@ -191,9 +189,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Settings:
 
 def _relations(values: Sections) -> Iterator[Mistake]:
     yield from _not_carried_out(values)
-    yield from _safe_to_serve(
-        build(ControllerSection, values["controller"]), build(AuthSection, values["auth"])
-    )
+    yield from _safe_to_serve(build(ControllerSection, values["controller"]), build(AuthSection, values["auth"]))
     yield from _periods(build(FaultToleranceSection, values["fault_tolerance_config"]))
 
 
@@ -211,8 +207,7 @@ def _safe_to_serve(controller: ControllerSection, auth: AuthSection) -> Iterator
         yield Mistake(
             "controller",
             "host",
-            f"{controller.host} can be reached from elsewhere: set auth.token_file,"
-            " or auth.allow_anonymous = true",
+            f"{controller.host} can be reached from elsewhere: set auth.token_file, or auth.allow_anonymous = true",
         )
 
 

@@ -82,9 +82,7 @@ def _with_a_port_that_is_one(written: str) -> str:
     return written
 
 
-_http_url = mapped(
-    matching(r"https?://[^\s/]+/?", 'a URL such as "http://controller:1026"'), _with_a_port_that_is_one
-)
+_http_url = mapped(matching(r"https?://[^\s/]+/?", 'a URL such as "http://controller:1026"'), _with_a_port_that_is_one)
 _urls = list_of(_http_url, 'one or more URLs such as "http://controller:1026"')
 _ports = mapped(matching(r"\d{1,5}-\d{1,5}", 'a range of ports such as "29500-29599"'), _port_range)
 _tcp_port = integer(0, 65535)

@@ -10,9 +10,7 @@ from quart_trio import QuartTrio
 UPSTREAM_PROBES = ("/startup", "/liveness", "/readiness")
 
 
-def add_probe_routes(
-    app: QuartTrio, is_ready: Callable[[], bool], *, live: str, ready: tuple[str, ...]
-) -> None:
+def add_probe_routes(app: QuartTrio, is_ready: Callable[[], bool], *, live: str, ready: tuple[str, ...]) -> None:
     """`live` answers as long as this loop runs; `ready` while commands can be given."""
 
     async def alive() -> Response:

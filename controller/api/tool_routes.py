@@ -23,9 +23,7 @@ HEARTBEAT_LINE_SEC = 15.0
 """An event stream that has nothing to say sends an empty line so often: proxies and readers see it lives."""
 
 
-def add_tool_routes(
-    app: QuartTrio, registry: Registry, operators: Operators, events: EventLog, store: Store
-) -> None:
+def add_tool_routes(app: QuartTrio, registry: Registry, operators: Operators, events: EventLog, store: Store) -> None:
     @app.get("/v1/instances")
     async def instances() -> Response:
         now, to_wall = _clocks()

@@ -138,9 +138,7 @@ class Scene:
                     raise SceneFailed(f"the engines could not be started: {failed.message}{self._last_words()}")
                 await trio.sleep(LOOK_SEC)
         state = f"it is {instance.status.upper()}: {instance.reason}" if instance is not None else "there is none"
-        raise SceneFailed(
-            f"the instance was not ACTIVE within {self._timeout_sec:g} s: {state}{self._last_words()}"
-        )
+        raise SceneFailed(f"the instance was not ACTIVE within {self._timeout_sec:g} s: {state}{self._last_words()}")
 
     def _last_words(self) -> str:
         """What the engines wrote last, to be added to a sentence."""
@@ -176,9 +174,7 @@ class Scene:
             return await self._runs(before.epoch)
 
         try:
-            await eventually(
-                ask, lambda runs: any(run.outcome for run in runs), "a run", timeout_sec=self._timeout_sec
-            )
+            await eventually(ask, lambda runs: any(run.outcome for run in runs), "a run", timeout_sec=self._timeout_sec)
         except NotInTime:
             return
 

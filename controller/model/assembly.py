@@ -97,9 +97,7 @@ def reregister(
     if problem := malformed(message, business, mgmt):
         return Rejected(ErrorCode.MALFORMED, problem)
     spec = spec_of(message, len(message.endpoints))
-    member = replace(
-        member_of(message, business, mgmt, now), node_rank=message.node_rank, in_epoch=message.epoch > 0
-    )
+    member = replace(member_of(message, business, mgmt, now), node_rank=message.node_rank, in_epoch=message.epoch > 0)
     if instance is None:
         return _adopt(member, spec, message, now)
     if problem := _outdated(instance, message):
@@ -117,9 +115,7 @@ def missing(instance: Instance) -> str:
     return f"{len(here)} of {instance.spec.nnodes} members: {', '.join(gone)} missing" if gone else ""
 
 
-def _first(
-    previous: Instance | None, member: Member, spec: GangSpec, epoch: int, now: float, new_id: int
-) -> Joined:
+def _first(previous: Instance | None, member: Member, spec: GangSpec, epoch: int, now: float, new_id: int) -> Joined:
     instance = Instance(
         id=new_id,
         key=member.key.instance,
@@ -169,9 +165,7 @@ def _join(
     if isinstance(rank, str):
         return _reject(instance, member, life, rank)
     seated = replace(member, node_rank=rank)
-    return Joined(
-        _with_members(instance, (*instance.members, seated), epoch, now), member.key, Life.NEW, member.key
-    )
+    return Joined(_with_members(instance, (*instance.members, seated), epoch, now), member.key, Life.NEW, member.key)
 
 
 def _seat(instance: Instance, old: Member, new: Member, life: Life, epoch: int, now: float) -> Joined:
@@ -183,9 +177,7 @@ def _seat(instance: Instance, old: Member, new: Member, life: Life, epoch: int, 
     return Joined(_with_members(instance, members, epoch, now), new.key, life, old.key)
 
 
-def _start_over(
-    instance: Instance, member: Member, spec: GangSpec, life: Life, epoch: int, now: float
-) -> Joined:
+def _start_over(instance: Instance, member: Member, spec: GangSpec, life: Life, epoch: int, now: float) -> Joined:
     """Nobody of the old configuration lives: a rollout begins (design 8, Rollouts)."""
     fresh = replace(instance, spec=spec, members=(), held="", abandoned_epoch=None)
     seated = replace(member, node_rank=member.node_index or 0)
@@ -209,9 +201,7 @@ def _reject(instance: Instance, member: Member, life: Life, why: str) -> Rejecte
     if life is not Life.NEW_BOOT:
         return Rejected(ErrorCode.CONFLICT, message)
     members = tuple(replace(m, superseded=True) if m.key == member.key else m for m in instance.members)
-    return Rejected(
-        ErrorCode.CONFLICT, message, replace(instance, members=members, reason=message), member.key
-    )
+    return Rejected(ErrorCode.CONFLICT, message, replace(instance, members=members, reason=message), member.key)
 
 
 def _life(known: Member, told: Member) -> Life:
@@ -250,9 +240,7 @@ def _into_epoch(instance: Instance, key: MemberKey, epoch: int) -> Instance:
 
 def _outdated(instance: Instance, message: ReregisterMsg) -> str | None:
     if instance.status is InstanceStatus.DELETED:
-        return (
-            f"instance {message.instance_id} is deleted ({instance.reason}): stop the engines, register anew"
-        )
+        return f"instance {message.instance_id} is deleted ({instance.reason}): stop the engines, register anew"
     if message.instance_id != instance.id:
         return (
             f"{instance.key} is instance {instance.id} by now, not {message.instance_id}:"
@@ -260,7 +248,6 @@ def _outdated(instance: Instance, message: ReregisterMsg) -> str | None:
         )
     if message.epoch < instance.epoch:
         return (
-            f"{instance.key} is in epoch {instance.epoch}, your engines in {message.epoch}:"
-            " stop them and register anew"
+            f"{instance.key} is in epoch {instance.epoch}, your engines in {message.epoch}: stop them and register anew"
         )
     return None

@@ -121,9 +121,7 @@ def transition(instance: Instance, verdict: Verdict, now: float) -> Instance:
     return replace(changed, abandoned_epoch=None) if status is InstanceStatus.ACTIVE else changed
 
 
-def judge(
-    instance: Instance, run_open: bool, now: float, settings: InstanceSettings
-) -> Verdict | AskDirectly | None:
+def judge(instance: Instance, run_open: bool, now: float, settings: InstanceSettings) -> Verdict | AskDirectly | None:
     """What the members' last observations say about the instance; None: nothing new.
 
     While a run is open it alone decides between ACTIVE and INACTIVE (C6), so only the silence of all counts.

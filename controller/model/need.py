@@ -82,11 +82,7 @@ def lost_members(instance: Instance) -> str | None:
     restarted = [m.address for m in instance.members if m.superseded or not m.in_epoch]
     # Who was heard since a member did not answer proves that it is not us who are cut off from all of them.
     heard = max(m.last_heard for m in instance.members if m.unreachable_since is None)
-    silent = [
-        m.address
-        for m in instance.members
-        if m.unreachable_since is not None and m.unreachable_since < heard
-    ]
+    silent = [m.address for m in instance.members if m.unreachable_since is not None and m.unreachable_since < heard]
     words = [
         *(f"the container of {address} restarted" for address in restarted),
         *(f"{address} cannot be reached" for address in silent),

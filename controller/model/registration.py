@@ -55,9 +55,7 @@ def difference(here: GangSpec, told: GangSpec) -> str | None:
     return next((f"its {name} is {b}, not {a}" for name, a, b in pairs if a != b), None)
 
 
-def member_of(
-    message: RegisterMsg | ReregisterMsg, business: Sequence[str], mgmt: Sequence[str], now: float
-) -> Member:
+def member_of(message: RegisterMsg | ReregisterMsg, business: Sequence[str], mgmt: Sequence[str], now: float) -> Member:
     return Member(
         key=member_key(message),
         ip=message.pod_ip,
@@ -77,9 +75,7 @@ def member_of(
     )
 
 
-def malformed(
-    message: RegisterMsg | ReregisterMsg, business: Sequence[str], mgmt: Sequence[str]
-) -> str | None:
+def malformed(message: RegisterMsg | ReregisterMsg, business: Sequence[str], mgmt: Sequence[str]) -> str | None:
     """What no other member is needed to see: everything that is relied on later, when nobody can refuse it."""
     if not _is_address(message.pod_ip):
         return f"pod_ip: {message.pod_ip!r} is not an IP address"

@@ -41,6 +41,7 @@ LEVELS: Mapping[SubState, int] = MappingProxyType(
 )
 """By where the unit has got to."""
 
+
 def tell(transition: Transition, epoch: int | None) -> None:
     before, after = transition.before, transition.after
     if after.sub_state is before.sub_state and after.invocation == before.invocation:

@@ -60,8 +60,7 @@ async def test_a_thousand_orphans_dying_at_once_are_reaped_while_a_zombie_is_pin
         pinned = await children.spawn(spawn_of("sh", "-c", "exit 3"))
         await pinned.exited.wait()
         crowd = [
-            await children.spawn(spawn_of("sh", "-c", "for i in $(seq 100); do sleep 1000 & done"))
-            for _ in range(10)
+            await children.spawn(spawn_of("sh", "-c", "for i in $(seq 100); do sleep 1000 & done")) for _ in range(10)
         ]
         for leader in crowd:
             await leader.exited.wait()

@@ -35,14 +35,10 @@ def environment(**settings: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def controller(
-    *, command: tuple[str, ...] = COMMAND, **settings: str
-) -> AsyncIterator[Running]:
+async def controller(*, command: tuple[str, ...] = COMMAND, **settings: str) -> AsyncIterator[Running]:
     """Ends the process at the end of the block, if it still runs."""
     async with trio.open_nursery() as nursery:
-        process = await trio.lowlevel.open_process(
-            list(command), stderr=subprocess.PIPE, env=environment(**settings)
-        )
+        process = await trio.lowlevel.open_process(list(command), stderr=subprocess.PIPE, env=environment(**settings))
         log: list[str] = []
         try:
             with trio.fail_after(30):
@@ -56,9 +52,7 @@ async def controller(
         nursery.cancel_scope.cancel()
 
 
-async def _read_log(
-    process: trio.Process, log: list[str], *, task_status: trio.TaskStatus[tuple[str, str]]
-) -> None:
+async def _read_log(process: trio.Process, log: list[str], *, task_status: trio.TaskStatus[tuple[str, str]]) -> None:
     assert process.stderr is not None
     pending = ""
     async for data in process.stderr:
@@ -93,9 +87,7 @@ async def test_a_taken_port_is_named_with_its_holder() -> None:
     async with controller() as running:
         port = str(httpx.URL(running.url).port)
         with trio.fail_after(30):
-            second = await trio.run_process(
-                list(COMMAND), capture_stderr=True, check=False, env=environment(PORT=port)
-            )
+            second = await trio.run_process(list(COMMAND), capture_stderr=True, check=False, env=environment(PORT=port))
         assert second.returncode == 1
         (line,) = second.stderr.decode().splitlines()
         said = json.loads(line)["message"]
@@ -113,9 +105,7 @@ async def test_a_taken_port_is_named_with_its_holder() -> None:
 )
 async def test_a_wrong_configuration_exits_78(settings: dict[str, str], said: str) -> None:
     with trio.fail_after(30):
-        process = await trio.run_process(
-            list(COMMAND), capture_stderr=True, check=False, env=environment(**settings)
-        )
+        process = await trio.run_process(list(COMMAND), capture_stderr=True, check=False, env=environment(**settings))
     assert process.returncode == 78
     assert said.lower() in process.stderr.decode().lower()
 

@@ -37,9 +37,7 @@ def shell(script: str, invocation_id: str = ID) -> Spawn:
 
 async def started(children: Children, script: str, heard: Path, lines: int = 1) -> tuple[Child, list[int]]:
     """A shell whose script writes pids into $HEARD, and those pids."""
-    child = await children.spawn(
-        spawn_of("sh", "-c", script, invocation_id=ID, HEARD=str(heard))
-    )
+    child = await children.spawn(spawn_of("sh", "-c", script, invocation_id=ID, HEARD=str(heard)))
     return child, [int(line) for line in await told(heard, lines)]
 
 
@@ -132,7 +130,8 @@ async def test_a_claimed_daemon_goes(tmp_path: Path) -> None:
     async with reaping() as children:
         child, (daemon,) = await started(children, CLEARED_DAEMON, tmp_path / "pids")
         other, (foreign,) = await started(
-            children, "(INVOCATION_ID=other setsid sh -c 'sleep 1000 & echo $! > $HEARD' &); exec sleep 1000",
+            children,
+            "(INVOCATION_ID=other setsid sh -c 'sleep 1000 & echo $! > $HEARD' &); exec sleep 1000",
             tmp_path / "foreign",
         )
         report = await stop(children, child, claim_unowned=True)

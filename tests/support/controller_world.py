@@ -79,9 +79,7 @@ class World:
 
     # --- supervisors ---------------------------------------------------------------------------------------
 
-    def add_gang(
-        self, job_name: str = "job", size: int = 2, script: Script | None = None
-    ) -> list[FakeSupervisor]:
+    def add_gang(self, job_name: str = "job", size: int = 2, script: Script | None = None) -> list[FakeSupervisor]:
         number = len(self.gangs)
         gang = [
             FakeSupervisor(
@@ -104,9 +102,7 @@ class World:
     # --- what a test waits for -----------------------------------------------------------------------------
 
     def instance(self, job_name: str = "job") -> Instance:
-        found = [
-            entry.instance for entry in self.it.registry.entries() if entry.instance.key.job_name == job_name
-        ]
+        found = [entry.instance for entry in self.it.registry.entries() if entry.instance.key.job_name == job_name]
         assert len(found) == 1, f"{job_name}: {len(found)} instances"
         return found[0]
 
@@ -132,11 +128,7 @@ class World:
         return self.it.registry.closed_runs[0]
 
     def did(self, *whats: str, since: float = 0.0) -> list[tuple[str, str]]:
-        return [
-            (record.who, record.what)
-            for record in self.history
-            if record.what in whats and record.at >= since
-        ]
+        return [(record.who, record.what) for record in self.history if record.what in whats and record.at >= since]
 
 
 @asynccontextmanager

@@ -579,9 +579,7 @@ class FakeSupervisor:
         self._changed = trio.Event()
 
     def _note(self, what: str, epoch: int | None = None) -> None:
-        self.history.append(
-            Record(trio.current_time(), self.ip, what, self.epoch if epoch is None else epoch)
-        )
+        self.history.append(Record(trio.current_time(), self.ip, what, self.epoch if epoch is None else epoch))
 
     def _freeze_remaining(self) -> float:
         return max(0.0, self._frozen_until - trio.current_time()) if self.is_frozen else 0.0

@@ -76,9 +76,7 @@ class MemoryNetwork:
     def transport(self, source: str) -> httpx.AsyncHTTPTransport:
         """A transport for `httpx.AsyncClient` through which `source` speaks."""
         transport = httpx.AsyncHTTPTransport(verify=False)
-        transport._pool = httpcore.AsyncConnectionPool(
-            network_backend=_Backend(self, source), keepalive_expiry=3
-        )
+        transport._pool = httpcore.AsyncConnectionPool(network_backend=_Backend(self, source), keepalive_expiry=3)
         return transport
 
     def client(self, source: str, base_url: str = "", timeout: float = 5) -> httpx.AsyncClient:
@@ -162,9 +160,7 @@ class _Backend(httpcore.AsyncNetworkBackend):
 
 
 class _Stream(httpcore.AsyncNetworkStream):
-    def __init__(
-        self, network: MemoryNetwork, source: str, destination: str, connection: _Connection
-    ) -> None:
+    def __init__(self, network: MemoryNetwork, source: str, destination: str, connection: _Connection) -> None:
         self._network = network
         self._source = source
         self._destination = destination

@@ -90,9 +90,7 @@ def assembled(nnodes: int = 2, *, now: float = 0.0, **changes: object) -> Instan
 def prepared(instance: Instance, now: float = 0.0) -> Instance:
     """All have said that their engine could be started."""
     for member in instance.members:
-        told = Observation(
-            received_at=now, epoch=0, boot_id=member.boot_id, normal=False, statuses={}, prepared=True
-        )
+        told = Observation(received_at=now, epoch=0, boot_id=member.boot_id, normal=False, statuses={}, prepared=True)
         instance = observe(instance, member.key, told)
     return instance
 

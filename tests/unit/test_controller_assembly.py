@@ -121,9 +121,7 @@ def test_a_recreated_pod_with_a_new_name_takes_the_place_of_the_one_that_is_gone
         ({"nnodes": 4, "parallel_config": ParallelConfig(dp_size=4)}, ("nnodes is 4", "not 2")),
     ],
 )
-def test_a_member_that_disagrees_is_refused_with_both_values(
-    changes: dict[str, object], both: tuple[str, str]
-) -> None:
+def test_a_member_that_disagrees_is_refused_with_both_values(changes: dict[str, object], both: tuple[str, str]) -> None:
     instance = joined(None, registration(0))
     answer = rejected(instance, registration(1, **changes))
     assert answer.code is ErrorCode.CONFLICT
@@ -224,9 +222,7 @@ def reregistration(index: int, *, instance_id: int = 9, epoch: int = 5, **change
         "config_digest": "sha256:1",
         "features": ("prepare", "epoch"),
         "instance_id": instance_id,
-        "endpoints": (
-            Endpoint(id=index, ip=f"10.0.0.{index + 1}", business_port="10000", mgmt_port="10001"),
-        ),
+        "endpoints": (Endpoint(id=index, ip=f"10.0.0.{index + 1}", business_port="10000", mgmt_port="10001"),),
         "node_rank": index,
         "epoch": epoch,
     }
@@ -295,18 +291,12 @@ def test_a_member_is_found_by_boot_then_pod_then_address() -> None:
 
 
 @given(nnodes=st.integers(1, 8), each=st.integers(1, 4), dp=st.integers(1, 64), epochs=st.integers(1, 300))
-def test_ids_are_unique_ranks_cover_all_and_ports_rotate(
-    nnodes: int, each: int, dp: int, epochs: int
-) -> None:
+def test_ids_are_unique_ranks_cover_all_and_ports_rotate(nnodes: int, each: int, dp: int, epochs: int) -> None:
     ports = tuple(str(port) for port in range(each))
-    message = registration(
-        0, nnodes, business_port=ports, mgmt_port=ports, parallel_config=ParallelConfig(dp_size=dp)
-    )
+    message = registration(0, nnodes, business_port=ports, mgmt_port=ports, parallel_config=ParallelConfig(dp_size=dp))
     if isinstance(register(None, message), Rejected):
         return
-    instance = assembled(
-        nnodes, business_port=ports, mgmt_port=ports, parallel_config=ParallelConfig(dp_size=dp)
-    )
+    instance = assembled(nnodes, business_port=ports, mgmt_port=ports, parallel_config=ParallelConfig(dp_size=dp))
     starts = [placement(instance, member, epoch=epochs, run_id="r", term=1) for member in instance.members]
     endpoints = [endpoint for start in starts for endpoint in start.endpoints]
     assert [endpoint.id for endpoint in endpoints] == list(range(nnodes * each))
@@ -324,26 +314,20 @@ def test_ids_are_unique_ranks_cover_all_and_ports_rotate(
 
 def test_an_endpoint_that_spans_nodes_is_headless_on_all_but_the_first() -> None:
     instance = assembled(2, parallel_config=ParallelConfig(dp_size=1, tp_size=16))
-    headless = [
-        placement(instance, m, epoch=1, run_id="r", term=1).endpoints[0].headless for m in instance.members
-    ]
+    headless = [placement(instance, m, epoch=1, run_id="r", term=1).endpoints[0].headless for m in instance.members]
     assert headless == [False, True]
 
 
 def test_the_master_port_is_another_one_in_the_next_epoch() -> None:
     instance = assembled(2, rendezvous_ports="30000-30001")
-    ports = [
-        placement(instance, instance.members[1], epoch=e, run_id="r", term=1).master_port for e in (4, 5, 6)
-    ]
+    ports = [placement(instance, instance.members[1], epoch=e, run_id="r", term=1).master_port for e in (4, 5, 6)]
     assert ports == [30000, 30001, 30000]
 
 
 def test_ranktables_are_merged_in_rank_order_and_devices_shared_out() -> None:
     def table(index: int) -> Ranktable:
         devices = tuple(DeviceInfo(device_id=str(d), rank_id=str(d)) for d in range(4))
-        server = RanktableServer(
-            server_id=f"node-{index}", container_ip=f"10.0.0.{index + 1}", device=devices
-        )
+        server = RanktableServer(server_id=f"node-{index}", container_ip=f"10.0.0.{index + 1}", device=devices)
         return Ranktable(server_count="1", server_list=(server,))
 
     instance = None

@@ -161,9 +161,7 @@ def test_F15_a_report_of_the_old_epoch_is_absorbed_by_the_run(step: RunStep) -> 
 def test_a_death_in_the_runs_own_epoch_counts_on_the_next_run(runs: int, recovery: Recovery) -> None:
     budget = replace(fresh_budget(INSTANCE), runs=runs)
     run = Drive.open(INSTANCE, budget=budget).to(RunStep.AWAIT).run
-    assert judged(report(epoch=5), run=run) == Judgement(
-        recovery, judged(report(epoch=5), run=run).reason, to_run=True
-    )
+    assert judged(report(epoch=5), run=run) == Judgement(recovery, judged(report(epoch=5), run=run).reason, to_run=True)
 
 
 def test_nobody_freezes_for_a_run_that_lets_the_containers_restart() -> None:

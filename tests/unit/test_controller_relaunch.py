@@ -103,9 +103,7 @@ def test_the_epoch_begins_after_the_journal_and_before_the_first_start() -> None
     drive = Drive.open(serving()).to(RunStep.AWAIT)
     actions = drive.actions
     begins = actions.index(next(a for a in actions if isinstance(a, EpochBegins)))
-    journal = actions.index(
-        next(a for a in actions if isinstance(a, Journal) and a.record.step is RunStep.START)
-    )
+    journal = actions.index(next(a for a in actions if isinstance(a, Journal) and a.record.step is RunStep.START))
     start = next(
         i
         for i, a in enumerate(actions)
@@ -622,9 +620,7 @@ def test_when_nobody_is_heard_loading_goes_on_for_it_may_be_us_who_are_cut_off()
 # --- a member lost ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "step", [RunStep.PROBE, RunStep.PREPARE, RunStep.BACKOFF, RunStep.START, RunStep.AWAIT]
-)
+@pytest.mark.parametrize("step", [RunStep.PROBE, RunStep.PREPARE, RunStep.BACKOFF, RunStep.START, RunStep.AWAIT])
 @pytest.mark.parametrize("how", ["registered", "heartbeat", "answer", "silent"])
 def test_F03_a_member_in_another_boot_ends_every_step_at_once(step: RunStep, how: str) -> None:
     instance = serving()
@@ -708,9 +704,7 @@ def test_F10_a_member_that_thaws_later_is_named_and_waited_for() -> None:
         drive.tick()
         for index in range(2):
             if drive.asked(index):
-                drive.answer(
-                    index, SILENT if index else drive.willing(0, drive.pending[drive.key(0)].request)
-                )
+                drive.answer(index, SILENT if index else drive.willing(0, drive.pending[drive.key(0)].request))
     assert drive.run.outcome is Outcome.PHASE2
     assert drive.key(1) in {error.member for error in drive.errors()}
 

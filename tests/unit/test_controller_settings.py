@@ -28,9 +28,7 @@ def test_the_seeds_names_have_the_seeds_defaults() -> None:
 
 
 def test_a_file_overrides_and_the_environment_overrides_the_file(tmp_path: Path) -> None:
-    path = written(
-        tmp_path, "[controller]\nport = 1\nprobe_port = 3\n[instance]\ninstance_assemble_timeout = 9"
-    )
+    path = written(tmp_path, "[controller]\nport = 1\nprobe_port = 3\n[instance]\ninstance_assemble_timeout = 9")
     settings = load(path, {"PODVISOR_CONTROLLER__PORT": "2"})
     assert (settings.controller.port, settings.controller.probe_port) == (2, 3)
     assert settings.instance.instance_assemble_timeout == 9

@@ -148,10 +148,7 @@ async def test_a_quiet_event_stream_stays_open_as_sse(autojump_clock: MockClock)
                     break
                 if len(lines) == 4:
                     world.it.events.append("controller", "something")
-        assert (
-            json.loads(next(line for line in lines if line.startswith("data: "))[6:])["message"]
-            == "something"
-        )
+        assert json.loads(next(line for line in lines if line.startswith("data: "))[6:])["message"] == "something"
 
 
 def test_a_reader_that_fell_behind_is_told_so() -> None:

@@ -26,9 +26,7 @@ FREEZE_SEC = 30.0
 @asynccontextmanager
 async def a_gang_that_serves() -> AsyncIterator[World]:
     async with open_world() as world:
-        world.add_gang(
-            size=2, script=Script(prepare_sec=1.0, spawn_sec=0.5, load_sec=4.0, freeze_sec=FREEZE_SEC)
-        )
+        world.add_gang(size=2, script=Script(prepare_sec=1.0, spawn_sec=0.5, load_sec=4.0, freeze_sec=FREEZE_SEC))
         await world.until_active()
         # Its recoveries are carried out by the operation under test alone.
         world.pause_center()

@@ -232,9 +232,7 @@ async def test_a_restarted_container_restarts_all_and_is_assembled_again(autojum
         assert [fake.boots for fake in gang] == [2, 2, 2]
         assert all_serve(gang)
         statuses = [
-            event.status
-            for event in world.it.events.since(0)
-            if event.kind == "instance" and event.status is not None
+            event.status for event in world.it.events.since(0) if event.kind == "instance" and event.status is not None
         ]
         assert statuses == ["active", "inactive", "active"] or statuses == [
             "active", "inactive", "initial", "active",
@@ -298,9 +296,7 @@ async def test_an_operator_relaunches_and_aborts(autojump_clock: MockClock) -> N
     async with open_world() as world:
         gang = world.add_gang(size=2, script=Script(prepare_sec=20))
         instance = await world.until_active()
-        answer = await world.client.post(
-            f"/v1/instances/{instance.id}/relaunch", json={"reason": "new driver"}
-        )
+        answer = await world.client.post(f"/v1/instances/{instance.id}/relaunch", json={"reason": "new driver"})
         assert answer.status_code == 202
         location = answer.headers["Location"]
         again = await world.client.post(f"/v1/instances/{instance.id}/relaunch")
@@ -370,9 +366,7 @@ async def test_a_report_that_is_repeated_is_told_once(autojump_clock: MockClock)
         async with trio.open_nursery() as nursery:
             for _ in range(20):
                 nursery.start_soon(
-                    partial(
-                        world.client.post, "/controller/report_software_fault", content=wire.encode(report)
-                    )
+                    partial(world.client.post, "/controller/report_software_fault", content=wire.encode(report))
                 )
         told = [event for event in world.it.events.since(0) if event.kind == "fault"]
         assert len(told) == 1

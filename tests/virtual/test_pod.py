@@ -133,7 +133,7 @@ async def test_a_relaunch_does_not_wait_for_ever_for_a_dependency_that_hangs(
 ) -> None:
     """While it waits the arbiter does not count: nothing else would end this container."""
     store = STORE.replace("[Readiness]", 'TimeoutStartSec = "infinity"\n[Readiness]')
-    engine = ENGINE.replace("[Readiness]\nExec = [\"check\"]\n", "") + '[Unit]\nAfter = ["store"]\n'
+    engine = ENGINE.replace('[Readiness]\nExec = ["check"]\n', "") + '[Unit]\nAfter = ["store"]\n'
     async with running(tmp_path, settings=COORDINATED, store=store, engine=engine) as pod:
         assert pod.it.supervision is not None
         operator = pod.it.supervision.operator

@@ -24,9 +24,7 @@ def enter_probe(run: Run, reason: str, now: float) -> tuple[Run, tuple[Action, .
     settings = run.settings
     tries = settings.engine_relaunch_nm_unreachable_threshold
     lasts = tries * settings.status_timeout_sec + (tries - 1) * settings.retry_gap_sec
-    rows = {
-        key: replace(row, stage=Stage.NONE, higher_epoch=None, died=None) for key, row in run.members.items()
-    }
+    rows = {key: replace(row, stage=Stage.NONE, higher_epoch=None, died=None) for key, row in run.members.items()}
     return enter(replace(run, members=rows), RunStep.PROBE, now, lasts=lasts, reason=reason)
 
 

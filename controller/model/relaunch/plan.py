@@ -183,9 +183,7 @@ def _explains(run: Run, fault: Fault) -> bool:
 
 
 def _explained(run: Run, fault: Fault, now: float) -> tuple[Run, tuple[Action, ...]]:
-    cause = replace(
-        run.cause, text=fault.message, endpoint_abnormal=fault.probe_derived, reporter=fault.member
-    )
+    cause = replace(run.cause, text=fault.message, endpoint_abnormal=fault.probe_derived, reporter=fault.member)
     run, actions = _settle(replace(run, cause=cause), now)
     return run, (InstanceInactive(cause.text), *actions)
 
@@ -241,8 +239,7 @@ def _rows(instance: Instance, cause: Cause, lost: bool) -> dict[MemberKey, Progr
             member=member,
             seen=seen,
             heartbeat=seen,
-            may_be_frozen=member.key == cause.reporter
-            or (seen is not None and seen.freeze_remaining_sec > 0),
+            may_be_frozen=member.key == cause.reporter or (seen is not None and seen.freeze_remaining_sec > 0),
             left=restarted,
             new_boot=restarted,
         )
