@@ -196,6 +196,7 @@ class Pod:
                 role=section.role,
                 pod_ip=configuration.pod_ip,
                 environment=configuration.environment,
+                fabric=configuration.fabric,
                 grace_period_sec=section.grace_period_sec,
                 booted_at_wall=time.time(),
                 service=self.units.get(unit.name),

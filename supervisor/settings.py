@@ -161,7 +161,6 @@ NOT_CARRIED_OUT = (
     "auth.roles",
     "supervisor.drain_delay_sec",
     "supervisor.drain_sec",
-    "supervisor.fabric_interface",
     "tls.cert",
     "tls.client_ca",
     "tls.key",

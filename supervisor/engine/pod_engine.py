@@ -16,7 +16,9 @@ import trio
 from msgspec.structs import replace
 
 from supervisor import wire
-from supervisor.engine.launchers import LaunchPlan, plan_launch, rank_of
+from supervisor.engine.launchers import CannotLaunch, LaunchPlan, plan_launch, rank_of
+from supervisor.engine.launchers.environment import engine_environment
+from supervisor.engine.launchers.fabric import Fabric
 from supervisor.engine.model import placement as placements
 from supervisor.engine.model import progress
 from supervisor.engine.model.banner import banner
@@ -58,6 +60,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     pod_ip: str
     environment: Mapping[str, str]
     """The supervisor's own."""
+    fabric: Fabric | None
     grace_period_sec: float
     booted_at_wall: float
     """Unix time; files of this engine cannot be older."""
@@ -204,12 +207,21 @@ class PodEngine:
                 placement.node_rank,
                 extra={"unit": self.unit.name, "epoch": placement.epoch},
             )
+        environment, left_out = engine_environment(launch.environment, plan.environment, plan.unwanted)
+        if left_out:
+            log.warning(
+                "left out of the engine's environment: %s",
+                "; ".join(left_out),
+                extra={"unit": self.unit.name, "epoch": placement.epoch},
+            )
         return replace(
             launch,
             argv=plan.argv,
             probes=plan.probes,
-            environment={**launch.environment, **plan.environment},
+            environment=environment,
             critical_processes=plan.critical_processes,
+            # Its leader may just be telling it to end; for longer than in a relaunch nothing is to be hoped for.
+            stop_grace_sec=self.unit.service.stop.relaunch_timeout_sec if plan.ignores_kill_signal else None,
         )
 
     async def before_spawn(self) -> None:
@@ -237,11 +249,19 @@ class PodEngine:
                 shared_memory_patterns=plan.shared_memory_patterns,
                 shared_memory_recorded=self.segments.recorded,
                 shared_memory_not_before=self._with.booted_at_wall,
-                lock_patterns=plan.lock_patterns,
+                lock_patterns=tuple(self._from_home(pattern) for pattern in plan.lock_patterns),
+                socket_patterns=tuple(f"{self._temporary_directory}/{name}" for name in plan.temporary_sockets),
             ),
         )
         if not report.passed:
             raise LaunchError(f"the hygiene gate did not pass: {report.reason}")
+
+    def _from_home(self, pattern: str) -> str:
+        return self._with.environment.get("HOME", "/root") + pattern[1:] if pattern.startswith("~/") else pattern
+
+    @property
+    def _temporary_directory(self) -> str:
+        return self._with.environment.get("TMPDIR") or "/tmp"
 
     @property
     def _any_address(self) -> str:
@@ -269,7 +289,10 @@ class PodEngine:
 
     def _plan(self, placement: StartCmdMsg) -> LaunchPlan:
         expanded, _ = expanded_unit(self.unit, self._with.environment, self._variables(placement))
-        return plan_launch(expanded, rank_of(placement, pod_ip=self._with.pod_ip))
+        try:
+            return plan_launch(expanded, rank_of(placement, pod_ip=self._with.pod_ip, fabric=self._with.fabric))
+        except CannotLaunch as error:
+            raise LaunchError(str(error)) from error
 
 
 def _died(state: UnitState) -> bool:

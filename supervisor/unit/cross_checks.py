@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from supervisor.unit.engine_checks import file_complaints
 from supervisor.unit.model import (
     Engine,
     Launcher,
@@ -119,5 +120,5 @@ def _engine(engine: Engine, data: Mapping[str, object]) -> Iterator[Complaint]:
         for name in ("Command", "Args", "ExtraArgs"):
             if name in written:
                 yield ("Engine", name), 'the launcher "exec" runs Service.ExecStart as it is'
-    for path, message in trespasses(engine):
+    for path, message in (*trespasses(engine), *file_complaints(engine)):
         yield ("Engine", *path), message
