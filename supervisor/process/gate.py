@@ -169,9 +169,13 @@ def _finders(spec: GateSpec) -> dict[str, Callable[[], Findings]]:
     segments = SharedMemory(spec.shared_memory_patterns, spec.shared_memory_recorded, spec.shared_memory_not_before)
     return {
         "shared memory": partial(find_shared_memory, segments, spec.uids),
-        "locks": partial(find_locks, spec.lock_patterns, spec.uids),
-        "sockets": partial(find_sockets, spec.socket_patterns, spec.uids),
+        "locks": partial(_locks_and_sockets, spec),
     }
+
+
+def _locks_and_sockets(spec: GateSpec) -> Findings:
+    locks, sockets = find_locks(spec.lock_patterns, spec.uids), find_sockets(spec.socket_patterns, spec.uids)
+    return Findings({**locks.removable, **sockets.removable}, (*locks.kept, *sockets.kept))
 
 
 async def _in_thread(children: Children, look: Callable[[], T]) -> T:
