@@ -115,8 +115,7 @@ TOPOLOGIES = {
         2,
         {"data-parallel-size": 2, "tensor-parallel-size": 8},
         [
-            f"{SERVES} --data-parallel-rank {rank}"
-            " --data-parallel-address 10.0.0.1 --data-parallel-rpc-port 29511"
+            f"{SERVES} --data-parallel-rank {rank} --data-parallel-address 10.0.0.1 --data-parallel-rpc-port 29511"
             for rank in (0, 1)
         ],
         EXTERNAL,
