@@ -1,4 +1,4 @@
-"""Gangs as the controller places them, for tests of launchers: registration, assembly and placement are the real ones."""
+"""Gangs for tests of launchers, placed as the controller places them: by its registration, assembly and placement."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def placed(
         joined = register(instance, message, now=0.0, new_id=1, settings=InstanceSettings())
         assert isinstance(joined, Joined), joined
         instance = joined.instance
-    assert instance is not None and instance.complete
+    assert instance is not None
+    assert instance.complete
     return tuple(placement(instance, member, epoch=epoch, run_id="run", term=1) for member in instance.members)
 
 

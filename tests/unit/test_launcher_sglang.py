@@ -159,7 +159,8 @@ def test_a_follower_is_never_asked_over_http() -> None:
     """sglang#21486: it answers 200 whatever happens."""
     line = Probe(LogLineCheck("ready"))
     leader, follower = plans(with_args(SGLANG, tp_size=2), 2, fields={"probes": Probes(startup=line)})
-    assert leader.serves_http and not follower.serves_http
+    assert leader.serves_http
+    assert not follower.serves_http
     assert follower.probes == Probes(startup=line)
 
 
@@ -185,7 +186,7 @@ def test_every_rank_is_told_its_address_and_interface() -> None:
 
 
 def test_what_is_watched_and_swept() -> None:
-    """Titles: managers/scheduler.py, detokenizer_manager.py, data_parallel_controller.py; utils/stale_shm_cleanup.py."""
+    """Titles: setproctitle in managers/; segments: utils/stale_shm_cleanup.py."""
     (plan,) = plans(replace(SGLANG, shared_memory_patterns=("mine-*",)))
     assert set(plan.critical_processes) >= {"sglang::scheduler*", "sglang::detokenizer*"}
     assert set(plan.shared_memory_patterns) >= {"sgl_shm_*", "sglang_loads_*", "mine-*"}

@@ -202,7 +202,9 @@ def test_the_probes_of_a_server() -> None:
 def test_the_canary_asks_for_one_token_under_the_served_name(names: tuple[str, ...], expected: str) -> None:
     (plan,) = plans(replace(VLLM, served_model_names=names))
     canary = plan.probes.canary
-    assert canary is not None and canary.check is not None and canary.check.body is not None
+    assert canary is not None
+    assert canary.check is not None
+    assert canary.check.body is not None
     assert (canary.check.method, canary.check.url) == ("POST", "http://127.0.0.1:8000/v1/completions")
     assert canary.check.headers == (("Content-Type", "application/json"),)
     asked = json.loads(canary.check.body)
@@ -229,7 +231,8 @@ def test_as_many_requests_as_ranks_behind_the_port(name: str, requests: list[int
 
 def test_the_canary_shows_the_key_that_the_server_asks_for() -> None:
     (plan,) = plans(with_args(VLLM, api_key="secret"))
-    assert plan.probes.canary is not None and plan.probes.canary.check is not None
+    assert plan.probes.canary is not None
+    assert plan.probes.canary.check is not None
     assert ("Authorization", "Bearer secret") in plan.probes.canary.check.headers
 
 
@@ -306,7 +309,8 @@ def test_the_transfer_has_one_port_in_all_epochs(role: str) -> None:
 def test_every_core_of_a_prefill_has_a_port_of_its_own() -> None:
     """kv_connector/v1/nixl/base_scheduler.py: the port plus the data-parallel rank."""
     leader, follower = plans(engine_of(TOPOLOGIES["internal, two nodes"]), 2, role="prefill")
-    assert set(leader.ports) >= {8998, 8999} and set(follower.ports) == {9000, 9001}
+    assert set(leader.ports) >= {8998, 8999}
+    assert set(follower.ports) == {9000, 9001}
     _, worker = plans(with_args(VLLM, tensor_parallel_size=2), 2, role="prefill")
     assert worker.ports == (), "it has workers and no core"
 
@@ -333,7 +337,8 @@ def test_what_is_watched_and_swept() -> None:
 def test_ipv6() -> None:
     (plan,) = plans(VLLM, six=True)
     assert value_of(plan, "--host") == "::"
-    assert plan.probes.liveness is not None and isinstance(plan.probes.liveness.check, HttpCheck)
+    assert plan.probes.liveness is not None
+    assert isinstance(plan.probes.liveness.check, HttpCheck)
     assert plan.probes.liveness.check.url == "http://[::1]:8000/health"
     leader, _ = plans(with_args(VLLM, tensor_parallel_size=2), 2, six=True)
     assert value_of(leader, "--master-addr") == "fd00::1"
