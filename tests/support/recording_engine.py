@@ -78,7 +78,8 @@ class _Health(BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
 
-    do_POST = do_GET
+    def do_POST(self) -> None:
+        self.do_GET()
 
     def log_message(self, *words: object) -> None:
         """Nobody reads it."""
