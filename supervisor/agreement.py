@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from supervisor import wire
+from supervisor.service.launch import LaunchError, expanded_unit
 from supervisor.settings import Settings
 from supervisor.unit.engine_checks import Complaint, PodFacts, pod_complaints
-from supervisor.unit.expand import ExpansionError, expand_unit, undefined_variables
+from supervisor.unit.expand import ExpansionError, undefined_variables
 from supervisor.unit.model import Engine, Unit
 from supervisor.unit.parallel import Unreadable, has_one_server, ranks_of_gang, sizes_of
 
@@ -60,12 +61,12 @@ def known_engine(unit: Unit, settings: Settings, environment: Mapping[str, str])
     if unit.engine is None:
         return None
     here = {"NNODES": str(settings.supervisor.nnodes), "ROLE": settings.supervisor.role}
-    known = {**environment, **here}
     try:
-        left = {name: f"${{{name}}}" for name in undefined_variables(unit, known.keys())}
-        return expand_unit(unit, {**known, **left}).engine
-    except ExpansionError:
+        left = {name: f"${{{name}}}" for name in undefined_variables(unit, environment.keys() | here.keys())}
+        expanded, _ = expanded_unit(unit, environment, {**here, **left})
+    except (ExpansionError, LaunchError):
         return None  # the unit's own problem, and said as such
+    return expanded.engine
 
 
 def _declared(settings: Settings) -> dict[str, int]:

@@ -173,6 +173,13 @@ def test_a_run_is_refused_with_the_same_words(tmp_path: Path) -> None:
         configure(Options(config=config, units=(units,), socket=None), {})
 
 
+def test_what_an_environment_file_says_counts(tmp_path: Path) -> None:
+    (tmp_path / "sizes").write_text("SIZE=3\n")
+    files = f'[Service]\nEnvironmentFile = "{tmp_path}/sizes"\n'
+    (found,) = complaints(tmp_path, files + VLLM + "Args = { tensor-parallel-size = '${SIZE}' }", nodes(2))
+    assert "3 ranks (tensor, pipeline, data parallel) cannot be split over 2 nodes" in found
+
+
 # --- sizes -------------------------------------------------------------------------------------------------------
 
 
