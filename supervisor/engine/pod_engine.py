@@ -249,11 +249,20 @@ class PodEngine:
                 shared_memory_patterns=_each(plan.shared_memory_patterns for plan in plans),
                 shared_memory_recorded=frozenset().union(*(endpoint.segments.recorded for endpoint in endpoints)),
                 shared_memory_not_before=self._with.booted_at_wall,
-                lock_patterns=_each(plan.lock_patterns for plan in plans),
+                lock_patterns=_each(self._from_home(plan.lock_patterns) for plan in plans),
+                socket_patterns=_each(self._in_temporary(plan.temporary_sockets) for plan in plans),
             ),
         )
         if not report.passed:
             raise LaunchError(f"the hygiene gate did not pass: {report.reason}")
+
+    def _from_home(self, patterns: Sequence[str]) -> tuple[str, ...]:
+        home = self._with.here.environment.get("HOME", "/root")
+        return tuple(home + pattern[1:] if pattern.startswith("~/") else pattern for pattern in patterns)
+
+    def _in_temporary(self, names: Sequence[str]) -> tuple[str, ...]:
+        directory = self._with.here.environment.get("TMPDIR") or "/tmp"
+        return tuple(f"{directory}/{name}" for name in names)
 
     @property
     def _any_address(self) -> str:
