@@ -48,6 +48,7 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
             operations.link = link = _link(pod, configuration, token)
             pod.farewell = link.heartbeat.leave
             nursery.start_soon(link.run)
+            nursery.start_soon(pod.events.watch_controller, link.heartbeat.connection, link.client.url)
         log.info("online", extra={"socket": str(configuration.socket), "probe_port": listeners.probe_port})
 
 

@@ -25,8 +25,9 @@ from supervisor.engine.model.rules import coordinated_rules, standalone_rules
 from supervisor.engine.pod_engine import PodEngine
 from supervisor.engine.pod_engine import Surroundings as EngineSurroundings
 from supervisor.engine.register_manager import RegisterManager, ServicePorts
-from supervisor.engine.supervision import EngineSupervision, SupervisionSettings
+from supervisor.engine.supervision import EngineSupervision, Observers, SupervisionSettings
 from supervisor.host import Host
+from supervisor.pod_events import PodEvents
 from supervisor.service.launch import unit_launch
 from supervisor.service.operations import nothing_to_wait_for
 from supervisor.service.outcomes import Observer, Transition
@@ -58,6 +59,7 @@ class Pod:
         self._host = host
         self._ending = ending
         self._booted_at = trio.current_time()
+        self.events = PodEvents(configuration.settings.supervisor.suicide_threshold)
         self.farewell: Callable[[], Awaitable[None]] = nothing_to_wait_for
         """Tells the controller that this pod leaves, within a moment; set by whoever can speak to it."""
         engine = configuration.engine_unit
@@ -80,6 +82,7 @@ class Pod:
             if self.supervision is not None:
                 await nursery.start(self.supervision.run)
             nursery.start_soon(self._hurry_when_told)
+            nursery.start_soon(self.events.watch_ending, self._ending)
             task_status.started()
 
     async def leave(self) -> None:
@@ -132,7 +135,7 @@ class Pod:
 
     def _service(self, unit: Unit) -> Service:
         environment = self._configuration.environment
-        output, observers = self._host.output_of(unit), self._observers(unit)
+        output, observers = self._host.output_of(unit, self.events.output_dropped), self._observers(unit)
         if unit.engine is None:
             return Service(
                 unit,
@@ -215,6 +218,7 @@ class Pod:
                 coordinated=self._is_coordinated(unit),
             ),
             self._ending.restart_container,
+            Observers(operation=(self.events.operation_moved,), arbiter=(self.events.arbiter_counted,)),
         )
 
     def _observers(self, unit: Unit) -> tuple[Observer, ...]:
@@ -223,7 +227,7 @@ class Pod:
                 if isinstance(action, ReportStartLimit):
                     self._start_limit_hit(unit, action)
 
-        return (end_at_start_limit,)
+        return (self.events.unit_moved, end_at_start_limit)
 
     def _start_limit_hit(self, unit: Unit, report: ReportStartLimit) -> None:
         """The unit only reports; this ends the supervisor by the way that the arbiter's word goes, engine or not."""

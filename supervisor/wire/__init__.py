@@ -5,6 +5,7 @@ read, `codec.py` the way to JSON and back. Nothing here imports trio, so both pr
 """
 
 from supervisor.wire.codec import WireError, decode, encode, timestamp
+from supervisor.wire.events import EventKind, SupervisorEvent
 from supervisor.wire.messages import (
     FEATURES,
     PROTOCOL,
@@ -34,6 +35,7 @@ from supervisor.wire.messages import (
     SupervisorIdentity,
     TerminateInstanceMsg,
 )
+from supervisor.wire.operations import AllExitsView, KillAnswer, KillMsg, LogLine, Whom
 from supervisor.wire.views import (
     ExitsView,
     ExitView,
@@ -57,6 +59,7 @@ __all__ = [
     "FEATURES",
     "PROTOCOL",
     "Action",
+    "AllExitsView",
     "CommandAnswer",
     "DeviceInfo",
     "Endpoint",
@@ -66,6 +69,7 @@ __all__ = [
     "EngineRestartMsg",
     "ErrorBody",
     "ErrorCode",
+    "EventKind",
     "ExitInfo",
     "ExitView",
     "ExitsView",
@@ -76,6 +80,9 @@ __all__ = [
     "InstanceEndpointView",
     "InstanceView",
     "InstancesView",
+    "KillAnswer",
+    "KillMsg",
+    "LogLine",
     "MemberView",
     "NodeManagerStatus",
     "OperationView",
@@ -98,11 +105,13 @@ __all__ = [
     "StartCmdMsg",
     "Step",
     "StopMsg",
+    "SupervisorEvent",
     "SupervisorIdentity",
     "SupervisorView",
     "TerminateInstanceMsg",
     "UnitView",
     "UnitsView",
+    "Whom",
     "WireError",
     "decode",
     "encode",

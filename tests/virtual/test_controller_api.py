@@ -11,13 +11,14 @@ import trio
 from trio.testing import MockClock
 
 from controller.app import compose
-from controller.events import KEPT, ControllerEvent, EventLog
+from controller.events import ControllerEvent, EventLog
 from controller.model.relaunch.exchange import Probe, Refused, Silence, Unreachable
 from controller.model.settings import RelaunchSettings
 from controller.policy import Policy
 from controller.store.memory import MemoryStore
 from controller.supervisors import Supervisors
 from supervisor import wire
+from supervisor.shared.event_ring import KEPT
 from supervisor.shared.tokens import TokenFile
 from tests.support.controller_world import open_world
 from tests.support.fake_supervisor import Script
