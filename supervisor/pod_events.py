@@ -24,6 +24,7 @@ from supervisor.service.exits import ExitRecord
 from supervisor.service.outcomes import Transition
 from supervisor.shared.error_window import ErrorWindow
 from supervisor.shared.event_ring import EventRing
+from supervisor.unit.restart import Result
 from supervisor.version import VERSION
 from supervisor.wire import EventKind, SupervisorEvent, timestamp
 
@@ -151,7 +152,7 @@ class PodEvents:
         self._tell(
             EventKind.EXIT,
             f"{unit}: {view.cause} after {view.uptime_sec:.1f} s",
-            "info" if view.asked else "warning",
+            "info" if view.asked or record.ending.result is Result.SUCCESS else "warning",
             unit=unit,
             pid=view.pid or None,
             reason=view.cause,
