@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from supervisor.api.metrics import add_metrics_route
 from supervisor.api.node_manager import node_manager_app
 from supervisor.api.operations import operations_app
 from supervisor.api.probes import probes_app
@@ -19,6 +20,7 @@ from supervisor.api.readiness import Readiness
 from supervisor.configuration import Configuration
 from supervisor.listeners import Listeners
 from supervisor.pod import Pod
+from supervisor.pod_metrics import Gauges
 from supervisor.pod_operations import PodOperations
 from supervisor.shared.serving import serve
 from supervisor.shared.tokens import TokenFile
@@ -39,9 +41,16 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
     def readiness() -> Readiness:
         return pod.readiness(None if link is None else link.heartbeat.connection.registered)
 
+    def gauges() -> Gauges:
+        connection = None if link is None else link.heartbeat.connection
+        return pod.gauges(None, None) if connection is None else pod.gauges(connection.is_up, connection.answered_at)
+
+    local, probes = operations_app(operations, None), probes_app(readiness)
+    for app in (local, probes):
+        add_metrics_route(app, pod.metrics, gauges)
     async with trio.open_nursery() as nursery:
-        await nursery.start(serve, operations_app(operations, None), listeners.operations, stop)
-        await nursery.start(serve, probes_app(readiness), listeners.probes, stop)
+        await nursery.start(serve, local, listeners.operations, stop)
+        await nursery.start(serve, probes, listeners.probes, stop)
         if listeners.node_manager is not None and pod.supervision is not None:
             app = node_manager_app(pod.supervision.node_manager, token)
             await nursery.start(serve, app, listeners.node_manager, stop)

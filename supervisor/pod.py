@@ -28,6 +28,8 @@ from supervisor.engine.register_manager import RegisterManager, ServicePorts
 from supervisor.engine.supervision import EngineSupervision, Observers, SupervisionSettings
 from supervisor.host import Host
 from supervisor.pod_events import PodEvents
+from supervisor.pod_metrics import Gauges, PodMetrics
+from supervisor.process.drops import Drop
 from supervisor.service.launch import unit_launch
 from supervisor.service.operations import nothing_to_wait_for
 from supervisor.service.outcomes import Observer, Transition
@@ -59,7 +61,9 @@ class Pod:
         self._host = host
         self._ending = ending
         self._booted_at = trio.current_time()
-        self.events = PodEvents(configuration.settings.supervisor.suicide_threshold)
+        section = configuration.settings.supervisor
+        self.events = PodEvents(section.suicide_threshold)
+        self.metrics = PodMetrics(configuration.settings.pod.namespace, section.job_name)
         self.farewell: Callable[[], Awaitable[None]] = nothing_to_wait_for
         """Tells the controller that this pod leaves, within a moment; set by whoever can speak to it."""
         engine = configuration.engine_unit
@@ -122,6 +126,17 @@ class Pod:
         )
         return self.supervision.complete(view, now) if self.supervision is not None else view
 
+    def gauges(self, controller_up: bool | None, answered_at: float | None) -> Gauges:
+        """`controller_up` is None without a controller, `answered_at` before its first answer."""
+        now, supervision = trio.current_time(), self.supervision
+        return Gauges(
+            units={service.unit.name: service.state.state for service in self.units},
+            freeze_sec=None if supervision is None else supervision.operator.state.freeze_remaining(now),
+            arbiter_count=None if supervision is None else supervision.arbiter.count,
+            controller_up=controller_up,
+            heartbeat_age_sec=None if answered_at is None else now - answered_at,
+        )
+
     async def _hurry_when_told(self) -> None:
         await self._ending.hurried.wait()
         self.units.hurry()
@@ -135,7 +150,7 @@ class Pod:
 
     def _service(self, unit: Unit) -> Service:
         environment = self._configuration.environment
-        output, observers = self._host.output_of(unit, self.events.output_dropped), self._observers(unit)
+        output, observers = self._host.output_of(unit, self._dropped), self._observers(unit)
         if unit.engine is None:
             return Service(
                 unit,
@@ -218,7 +233,10 @@ class Pod:
                 coordinated=self._is_coordinated(unit),
             ),
             self._ending.restart_container,
-            Observers(operation=(self.events.operation_moved,), arbiter=(self.events.arbiter_counted,)),
+            Observers(
+                operation=(self.events.operation_moved, self.metrics.operation_moved),
+                arbiter=(self.events.arbiter_counted,),
+            ),
         )
 
     def _observers(self, unit: Unit) -> tuple[Observer, ...]:
@@ -227,7 +245,11 @@ class Pod:
                 if isinstance(action, ReportStartLimit):
                     self._start_limit_hit(unit, action)
 
-        return (self.events.unit_moved, end_at_start_limit)
+        return (self.events.unit_moved, self.metrics.unit_moved, end_at_start_limit)
+
+    def _dropped(self, drop: Drop) -> None:
+        self.events.output_dropped(drop)
+        self.metrics.output_dropped(drop)
 
     def _start_limit_hit(self, unit: Unit, report: ReportStartLimit) -> None:
         """The unit only reports; this ends the supervisor by the way that the arbiter's word goes, engine or not."""

@@ -180,7 +180,7 @@ async def test_logs_of_several_units_are_told_apart_and_timed(tmp_path: Path) ->
 
 
 async def test_following_goes_on_over_a_restart_and_a_rotation(tmp_path: Path) -> None:
-    log, life = tmp_path / "web.log", "echo life of $$; seq 3000; echo all said; exec sleep 600"
+    log, life = tmp_path / "web.log", "echo life of $$$$; seq 3000; echo all said; exec sleep 600"
     web = service(*shell(life), StandardOutput=f"file:{log}", LogRotateSize=4096, LogRotateKeep=2)
     async with supervisor(tmp_path, {"web": web}) as running:
         first = await running.started("web")

@@ -33,6 +33,10 @@ async def relaunched(gang: Gang) -> list[SupervisorEvent]:
 async def test_a_relaunch_can_be_read_from_the_events(autojump_clock: MockClock) -> None:
     async with open_gang() as gang:
         events = await relaunched(gang)
+        metrics = gang.pods[1].it.pod.metrics
+    assert metrics.relaunches == {"done": 1}
+    assert metrics.exits["engine", "signal"] == 1
+    assert metrics.steps[Step.LOADING].sum >= 5.0
     (exit_,) = [event for event in events if event.kind is EventKind.EXIT]
     assert exit_.exit is not None
     assert (exit_.unit, exit_.level, exit_.epoch, exit_.exit.signal) == ("engine", "warning", 1, "SIGKILL")
