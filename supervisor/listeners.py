@@ -21,6 +21,8 @@ class Listeners(msgspec.Struct, frozen=True):
     operations: socket.socket
     """The control socket."""
     probes: socket.socket
+    operations_tcp: socket.socket | None
+    """Only where it was asked for."""
     node_manager: socket.socket | None
     """Only with a controller and an engine: nobody else has business there."""
 
@@ -50,10 +52,12 @@ def open_listeners(configuration: Configuration) -> Listeners:
         node_manager = listen_tcp(host, section.port)
     # Plain and harmless, and a kubelet must reach it also where nobody told the pod its address.
     probes = listen_tcp(section.host or section.pod_ip or ANY_ADDRESS, section.probe_port)
+    operations_tcp = None if section.operations_listen is None else listen_tcp(*section.operations_listen)
     operations = listen_unix(configuration.socket)
     return Listeners(
         operations=operations,
         probes=probes,
+        operations_tcp=operations_tcp,
         node_manager=node_manager,
         nm_port=_port_of(node_manager) if node_manager is not None else 0,
         probe_port=_port_of(probes),

@@ -51,6 +51,11 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
     async with trio.open_nursery() as nursery:
         await nursery.start(serve, local, listeners.operations, stop)
         await nursery.start(serve, probes, listeners.probes, stop)
+        if listeners.operations_tcp is not None:
+            remote = operations_app(operations, token)
+            add_metrics_route(remote, pod.metrics, gauges)
+            url = await nursery.start(serve, remote, listeners.operations_tcp, stop)
+            log.info("the operations API is served at %s", url)
         if listeners.node_manager is not None and pod.supervision is not None:
             app = node_manager_app(pod.supervision.node_manager, token)
             await nursery.start(serve, app, listeners.node_manager, stop)
