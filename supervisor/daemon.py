@@ -75,7 +75,7 @@ def run(options: Options, environment: Mapping[str, str]) -> int:
         log.exception("internal error: this is a bug of podvisor; all units were stopped")
         return EXIT_INTERNAL_ERROR
     finally:
-        listeners.remove_socket_file()
+        listeners.control.remove()
 
 
 async def supervise(configuration: Configuration, listeners: Listeners) -> int:
@@ -85,12 +85,17 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
         become_subreaper()
     children, stdout, stderr = Children(), ContainerStdout(STDOUT), ContainerStdout(STDERR)
     pod = Pod(configuration, linux_host(children, stdout, configuration.units), ending, nm_port=listeners.nm_port)
+
+    def reopen() -> None:
+        pod.units.reopen_logs()
+        listeners.control.suspected.announce()
+
     # Each outlives what is nested in it, also when that ends by an error: without a reaper no stop is ever verified.
     async with (
         _written(stderr),
         _written(stdout),
         _beside(children.run),
-        _beside(partial(handle_signals, ending, stderr.write, pod.units.reopen_logs)),
+        _beside(partial(handle_signals, ending, stderr.write, reopen)),
     ):
         with logs.written_by(stderr.write):
             _greet(configuration)

@@ -24,6 +24,7 @@ from supervisor.pod_metrics import Gauges
 from supervisor.pod_operations import PodOperations
 from supervisor.shared.serving import serve
 from supervisor.shared.tokens import TokenFile
+from supervisor.socket_keeper import keep_serving
 
 if TYPE_CHECKING:
     from supervisor.engine.link import ControllerLink
@@ -49,7 +50,7 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
     for app in (local, probes):
         add_metrics_route(app, pod.metrics, gauges)
     async with trio.open_nursery() as nursery:
-        await nursery.start(serve, local, listeners.operations, stop)
+        await nursery.start(keep_serving, local, listeners.control, listeners.operations)
         await nursery.start(serve, probes, listeners.probes, stop)
         if listeners.operations_tcp is not None:
             remote = operations_app(operations, token)
