@@ -134,7 +134,10 @@ class PodEvents:
         while True:
             changed = connection.changed.next()
             error = connection.last_error
-            if answered is not (error is None):
+            if answered is None and error is not None:
+                answered = False
+                self._tell(EventKind.CONTROLLER, f"waiting for the controller {url}", reason=error)
+            elif answered is not (error is None):
                 answered = error is None
                 self._controller(url, error)
             await changed.wait()

@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from supervisor.process.drops import Drop, DropObserver, nobody
-from supervisor.process.line_format import Field, LineFormat, bare, json_object, prefixed
+from supervisor.process.line_format import Field, LineFormat, bare, json_object, prefixed, whole
 from supervisor.process.rate_limit import RateLimit
 from supervisor.process.rotation import RotatingFile
 from supervisor.process.sink import BUFFER_BYTES, MarkingWriter, Sink, drop_mark, write_all_to
@@ -237,9 +237,10 @@ class Output:
         self._drops(Drop(self.unit, stream, suppressed_lines=lines))
 
     def _stream(self, route: _Route, fields: Mapping[str, Field]) -> Stream:
-        if route.writer is None or route.mode not in ("prefix", "json"):
+        dressed = route.mode in ("prefix", "json")
+        if route.writer is None or not (dressed or self._rate_limit):
             return ByteStream(route.stream, self.tail, route.writer)
-        line_format = self._line_format(route.stream, route.mode, fields)
+        line_format = self._line_format(route.stream, route.mode, fields) if dressed else whole
         suppress = partial(self._suppressed, route.stream)
         return LineStream(route.stream, self.tail, route.writer, line_format, self._rate_limit, suppress)
 

@@ -62,7 +62,10 @@ class ByteStream:
 
 
 class LineStream:
-    """Cuts, limits and dresses lines (`prefix`, `json`); a line that fits into a pipe's atomic write is never torn."""
+    """Cuts, limits and dresses lines (`prefix`, `json`, and whatever has a rate limit).
+
+    A line that fits into a pipe's atomic write is never torn.
+    """
 
     def __init__(
         self,

@@ -108,7 +108,7 @@ async def test_the_controller_is_lost_and_found_once_each(autojump_clock: MockCl
         nursery.cancel_scope.cancel()
     told = [event for event in events.ring.since(0) if event.kind is EventKind.CONTROLLER]
     assert [(event.level, event.reason) for event in told] == [
-        ("warning", "not registered yet"),
+        ("info", "not registered yet"),
         ("info", None),
         ("warning", "refused"),
         ("info", None),
