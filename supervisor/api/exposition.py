@@ -39,7 +39,7 @@ class _Once(Collector):
         self._names, self._values = list(metrics.labels), list(metrics.labels.values())
 
     def collect(self) -> Iterator[Metric]:
-        yield InfoMetricFamily("podvisor_build", "The supervisor.", {"version": VERSION})
+        yield InfoMetricFamily("podvisor_build", "The supervisor.", {**self._metrics.labels, "version": VERSION})
         yield from self._units()
         yield from self._engine()
         yield from self._controller()
