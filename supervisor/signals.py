@@ -1,6 +1,6 @@
 """What the signals of the supervisor itself mean (design 3).
 
-SIGTERM and SIGINT end it, SIGQUIT shows what it does, SIGUSR1 opens log files anew.
+SIGTERM and SIGINT end it, SIGQUIT shows what it does, SIGUSR1 opens log files anew and mends the control socket.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ THIRD_TIME_SEC = 1.0
 async def handle_signals(
     ending: Ending,
     write_stderr: Callable[[bytes], None],
-    reopen_logs: Callable[[], None],
+    reopen: Callable[[], None],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -40,8 +40,8 @@ async def handle_signals(
             elif number == signal.SIGQUIT:
                 write_stderr(_all_tasks().encode())
             elif number == signal.SIGUSR1:
-                log.info("SIGUSR1: the log files of all units are opened anew")
-                reopen_logs()
+                log.info("SIGUSR1: log files are opened anew; the control socket is made anew if it is lost")
+                reopen()
             else:
                 log.warning("SIGHUP: reloading unit files is not there yet; nothing was changed")
 

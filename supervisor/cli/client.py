@@ -22,7 +22,18 @@ from supervisor.shared.asking import EXIT_NOT_FOUND, EXIT_UNREACHABLE, CommandFa
 EXIT_NOT_RUNNING = 3
 """`status UNIT`: that unit is not active."""
 
-__all__ = ["EXIT_NOT_RUNNING", "CommandFailed", "Supervisor", "json_option", "socket_option", "unit_path"]
+__all__ = [
+    "EXIT_NOT_RUNNING",
+    "CommandFailed",
+    "Supervisor",
+    "interrupted_by_hand",
+    "json_option",
+    "socket_option",
+    "unit_path",
+]
+
+EXIT_INTERRUPTED = 130
+"""As shells tell SIGINT; this is how following ends."""
 
 ANSWER_SEC = 120.0
 """Stopping a unit may take its whole stop budget."""
@@ -93,6 +104,15 @@ class Supervisor:
             timeout=httpx.Timeout(read_sec, connect=5.0),
             trust_env=False,
         )
+
+
+@contextmanager
+def interrupted_by_hand() -> Iterator[None]:
+    """For commands that go on until Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None
 
 
 @contextmanager

@@ -6,6 +6,7 @@ trio, so both programs and every tool may use it.
 """
 
 from supervisor.wire.codec import WireError, decode, encode, timestamp
+from supervisor.wire.events import EventKind, SupervisorEvent
 from supervisor.wire.messages import (
     FEATURES,
     PROTOCOL,
@@ -35,6 +36,7 @@ from supervisor.wire.messages import (
     SupervisorIdentity,
     TerminateInstanceMsg,
 )
+from supervisor.wire.operations import AllExitsView, KillAnswer, KillMsg, LogLine, Whom
 from supervisor.wire.rendezvous import PORTS_PER_EPOCH, block_size, rendezvous_port
 from supervisor.wire.views import (
     ExitsView,
@@ -60,6 +62,7 @@ __all__ = [
     "PORTS_PER_EPOCH",
     "PROTOCOL",
     "Action",
+    "AllExitsView",
     "CommandAnswer",
     "DeviceInfo",
     "Endpoint",
@@ -69,6 +72,7 @@ __all__ = [
     "EngineRestartMsg",
     "ErrorBody",
     "ErrorCode",
+    "EventKind",
     "ExitInfo",
     "ExitView",
     "ExitsView",
@@ -79,6 +83,9 @@ __all__ = [
     "InstanceEndpointView",
     "InstanceView",
     "InstancesView",
+    "KillAnswer",
+    "KillMsg",
+    "LogLine",
     "MemberView",
     "NodeManagerStatus",
     "OperationView",
@@ -101,11 +108,13 @@ __all__ = [
     "StartCmdMsg",
     "Step",
     "StopMsg",
+    "SupervisorEvent",
     "SupervisorIdentity",
     "SupervisorView",
     "TerminateInstanceMsg",
     "UnitView",
     "UnitsView",
+    "Whom",
     "WireError",
     "block_size",
     "decode",
