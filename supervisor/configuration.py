@@ -20,9 +20,12 @@ from supervisor.shared.tokens import TokenError, TokenFile
 from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.expand import ExpansionError, expand_unit, undefined_variables
 from supervisor.unit.machine_checks import PLACEMENT, is_placement
-from supervisor.unit.model import Unit
+from supervisor.unit.model import Engine, Unit
 from supervisor.unit.parse import load_units
 from supervisor.version import VERSION
+
+BASE_PORT_ABOVE, BOOTSTRAP_PORT_ABOVE = 10, 90
+"""Above `port_base`: what lies between is for further endpoints."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -74,7 +77,7 @@ def configure(options: Options, environment: Mapping[str, str]) -> Configuration
     directory, warnings = _runtime_directory(environment)
     return Configuration(
         settings=settings,
-        units=units,
+        units=tuple(_ported(unit, supervisor.port_base) for unit in units),
         environment=environment,
         socket=options.socket or Path(supervisor.socket or directory / "podvisor.sock"),
         state_dir=Path(supervisor.state_dir or directory),
@@ -132,7 +135,8 @@ def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:
     """The same in every pod of an instance that is to run the same engine (design 8, Rollouts).
 
     The engine's unit with its variables expanded; what differs by rank or by pod stands as written. Pods that
-    share an address (hostNetwork) need a BasePort each, and every placement carries its own, so it is left out.
+    share an address (hostNetwork) need a BasePort and a BootstrapPort each, and every placement carries its own, so
+    these are left out.
     MgmtPort is not: node rank 0 of llama-server looks for its workers on its own.
     """
     by_pod = {name for name in environment if name.startswith("POD_")}
@@ -143,8 +147,18 @@ def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:
     except ExpansionError:
         shared = unit  # it will fail at its start with that message; until then what is written is compared
     assert shared.engine is not None, f"{unit.name} is no engine"
-    engine = replace(shared.engine, base_port=0)
+    engine = replace(shared.engine, base_port=0, bootstrap_port=0)
     return hashlib.sha256(repr(replace(shared, source=Path(), engine=engine)).encode()).hexdigest()[:16]
+
+
+def _ported(unit: Unit, port_base: int | None) -> Unit:
+    """With hostNetwork every port that the file leaves at its default counts from `port_base`."""
+    if unit.engine is None or port_base is None:
+        return unit
+    above = {"base_port": port_base + BASE_PORT_ABOVE, "bootstrap_port": port_base + BOOTSTRAP_PORT_ABOVE}
+    default = Engine()
+    moved = {name: port for name, port in above.items() if getattr(unit.engine, name) == getattr(default, name)}
+    return replace(unit, engine=replace(unit.engine, **moved))
 
 
 def _token_problems(settings: Settings, config: Path | None) -> Iterator[Problem]:

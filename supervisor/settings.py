@@ -94,6 +94,9 @@ class SupervisorSection:
     host: str | None = setting(word, None, "address of the node-manager API; default: pod_ip")
     port: int = setting(_tcp_port, 1026, "TCP port of the node-manager API; 0 picks one and registers it")
     probe_port: int = setting(_tcp_port, 1027, "TCP port of /livez, /readyz, /startupz and /metrics; 0 picks one")
+    port_base: int | None = setting(
+        integer(1024, 65000), None, "for hostNetwork: every port that is not set counts from here, see operations"
+    )
     socket: str | None = setting(word, None, "control socket; default: podvisor.sock in the run directory")
     state_dir: str | None = setting(word, None, "what survives a container; default: the run directory")
     controller_url: tuple[str, ...] = setting(_urls, (), "the controller, or several; none: no gang")
@@ -110,7 +113,9 @@ class SupervisorSection:
         duration(1, DAY), None, "of an orderly stop; default: the longest chain of stop time-outs"
     )
     drain_sec: float = setting(duration(0, DAY), 0.0, "how long a leaving engine may finish its requests")
-    drain_delay_sec: float = setting(duration(0, HOUR), 0.0, "until routers know that this pod is leaving")
+    drain_delay_sec: float = setting(
+        duration(0, HOUR), 0.0, "until routers know that this pod is leaving; default: 5 s with a controller"
+    )
     rendezvous_ports: tuple[int, int] = setting(_ports, (29500, 29599), "ports that rotate with the epoch")
     fabric_interface: str | None = setting(word, None, "interface of the collectives; default: pod_ip's")
     log_level: str = setting(one_of("debug", "info", "warning", "error"), "info", "the least level logged")
@@ -159,8 +164,6 @@ class TlsSection:
 
 NOT_CARRIED_OUT = (
     "auth.roles",
-    "supervisor.drain_delay_sec",
-    "supervisor.drain_sec",
     "supervisor.fabric_interface",
     "tls.cert",
     "tls.client_ca",
@@ -181,6 +184,14 @@ class Settings:
     auth: AuthSection = field(default_factory=AuthSection)
 
 
+DRAIN_DELAY_SEC = 5.0
+"""With a controller: routers learn of an endpoint's end after the pod does."""
+PROBE_PORT_ABOVE = 1
+RENDEZVOUS_PORTS_ABOVE = (100, 199)
+"""Above `port_base`; the supervisor's own port is `port_base` itself. The engine's stand in `configuration.py`."""
+DERIVED = ("drain_delay_sec", "port", "probe_port", "rendezvous_ports")
+"""What nobody writes follows from other keys; while a file is read, None stands for that."""
+
 SECTIONS: Mapping[str, type] = {
     "supervisor": SupervisorSection,
     "fault_tolerance_config": FaultToleranceSection,
@@ -199,6 +210,7 @@ def load_settings(path: Path | None, environment: Mapping[str, str]) -> Settings
         for name, known in (("pod_ip", pod.ip), ("nnodes", pod.group_size))
         if known is not None
     }
+    sections["supervisor"] |= {name: replace(sections["supervisor"][name], default=None) for name in DERIVED}
     relations = partial(_relations, pod=pod)
     values = read_sections(path, environment, sections, foreign=FOREIGN, relations=relations)
     return _settings(values, pod)
@@ -213,12 +225,25 @@ def runtime_directories(environment: Mapping[str, str], uid: int) -> tuple[Path,
 def _settings(values: Sections, pod: Pod) -> Settings:
     return Settings(
         pod=pod,
-        supervisor=_completed(build(SupervisorSection, values["supervisor"]), pod),
+        supervisor=_completed(build(SupervisorSection, _derived(values["supervisor"])), pod),
         fault_tolerance_config=build(FaultToleranceSection, values["fault_tolerance_config"]),
         parallel=build(ParallelSection, values["parallel"]),
         tls=build(TlsSection, values["tls"]),
         auth=build(AuthSection, values["auth"]),
     )
+
+
+def _derived(values: Mapping[str, object]) -> dict[str, object]:
+    """With a value for what follows from other keys."""
+    known: dict[str, object] = {}
+    if values["controller_url"]:
+        known["drain_delay_sec"] = DRAIN_DELAY_SEC
+    if isinstance(base := values["port_base"], int):
+        first, last = RENDEZVOUS_PORTS_ABOVE
+        known |= {"port": base, "probe_port": base + PROBE_PORT_ABOVE, "rendezvous_ports": (base + first, base + last)}
+    left_out = {name for name in DERIVED if values[name] is None}
+    written = {name: value for name, value in values.items() if name not in left_out}
+    return written | {name: value for name, value in known.items() if name in left_out}
 
 
 def _completed(section: SupervisorSection, pod: Pod) -> SupervisorSection:

@@ -83,6 +83,16 @@ def test_what_settings_say_of_the_placement_is_known_from_the_start(tmp_path: Pa
     }
 
 
+def test_with_a_port_base_the_engine_s_ports_count_from_it_and_the_digest_does_not(tmp_path: Path) -> None:
+    one, other = (configured(tmp_path, PODVISOR_SUPERVISOR__PORT_BASE=base) for base in ("20000", "20200"))
+    assert one.engine_unit is not None
+    assert other.engine_unit is not None
+    ports = one.engine_unit.engine
+    assert ports is not None
+    assert (ports.base_port, ports.bootstrap_port) == (20010, 20090)
+    assert config_digest(one.engine_unit, {}) == config_digest(other.engine_unit, {})
+
+
 def test_a_rank_that_only_the_controller_can_give_is_not_guessed(tmp_path: Path) -> None:
     unnumbered = configured(tmp_path, PODVISOR_SUPERVISOR__NNODES="2")
     assert "NODE_RANK" not in settled_variables(unnumbered)
