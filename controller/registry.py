@@ -217,7 +217,7 @@ class Registry:
                 entry,
                 "instance",
                 f"{before.status} -> {changed.status}: {changed.reason}",
-                level="warning" if changed.status in (InstanceStatus.INACTIVE, InstanceStatus.DELETED) else "info",
+                level="warning" if _is_alarming(changed) else "info",
                 reason=changed.reason,
             )
 
@@ -322,6 +322,12 @@ class Registry:
     def _call_attention(self) -> None:
         self.attention.set()
         self.attention = trio.Event()
+
+
+def _is_alarming(instance: Instance) -> bool:
+    """Who leaves was asked to: that is no alarm."""
+    bad = instance.status in (InstanceStatus.INACTIVE, InstanceStatus.DELETED)
+    return bad and not any(member.leaving for member in instance.members)
 
 
 def _welcome(joined: Joined) -> str:

@@ -37,7 +37,9 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
     link: ControllerLink | None = None
 
     def readiness() -> Readiness:
-        return pod.readiness(None if link is None else link.heartbeat.connection.registered)
+        if link is None:
+            return pod.readiness(None)
+        return pod.readiness(link.heartbeat.connection.registered, link.why_not_serving())
 
     async with trio.open_nursery() as nursery:
         await nursery.start(serve, operations_app(operations, None), listeners.operations, stop)

@@ -96,8 +96,8 @@ class Pod:
         for name, report in left.items():
             log.error("%s is not gone: %s", name, "; ".join(report.survivors), extra={"unit": name})
 
-    def readiness(self, registered: bool | None) -> Readiness:
-        """`registered`: whether the controller knows this pod; None without one."""
+    def readiness(self, registered: bool | None, instance: str = "") -> Readiness:
+        """`registered`: whether the controller knows this pod; None without one. `instance`: why it does not serve."""
         endpoint = self.supervision.node_manager.judgement().status if self.supervision is not None else None
         counted = tuple(self.units) if self.supervision is None else (self.supervision.engine.service,)
         return readiness(
@@ -106,6 +106,7 @@ class Pod:
             endpoint=endpoint,
             ending=self._ending.reason,
             unready=[service.unit.name for service in counted if service.state.unready],
+            instance=instance,
         )
 
     def supervisor_view(self, controller: str | None) -> wire.SupervisorView:

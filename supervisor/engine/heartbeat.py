@@ -18,6 +18,7 @@ from supervisor import wire
 from supervisor.engine.controller_client import ControllerClient
 from supervisor.engine.controller_errors import ControllerError, ControllerForgot, ControllerRefused
 from supervisor.engine.model import progress
+from supervisor.engine.model.instance_seen import ACTIVE, InstanceSeen, told
 from supervisor.engine.operator import CommandRefused, Operator
 from supervisor.engine.register_manager import RegisterManager
 from supervisor.service.changes import Changes
@@ -31,6 +32,8 @@ REPORT_FIRST_SEC = 0.5
 """So long a heartbeat waits for a death report that says the same with its cause."""
 FIRST_RETRY_SEC = 1.0
 MAX_RETRY_SEC = 30.0
+SETTLING_SEC = 1.0
+"""Between the heartbeats of a pod that serves in an instance that does not yet."""
 LEAVING_SEC = 1.0
 """For the last heartbeat of an orderly stop."""
 
@@ -48,6 +51,7 @@ class Connection:
         self.registered = False
         self.last_error: str | None = "not registered yet"
         self.instance_id = 0
+        self.instance = InstanceSeen()
 
 
 class Heartbeat:
@@ -143,10 +147,16 @@ class Heartbeat:
             await self._beat(sent)
             started = trio.current_time()
             await trio.sleep(MIN_GAP_SEC)
-            with trio.move_on_at(started + self._interval_sec):
+            with trio.move_on_at(started + self._pause_sec(sent)):
                 while _news(self._pulse.heartbeat(sent.sequence)) == _news(sent):
                     await changed.wait()
                     changed = self._changed.next()
+
+    def _pause_sec(self, sent: wire.HeartbeatMsg) -> float:
+        """Who serves and waits for its instance to do so asks sooner: until then it is not ready."""
+        waits = self.connection.instance.status not in (None, ACTIVE)
+        serves = wire.EndpointStatus.NORMAL in sent.status.values()
+        return min(self._interval_sec, SETTLING_SEC) if waits and serves else self._interval_sec
 
     async def _beat(self, message: wire.HeartbeatMsg) -> None:
         try:
@@ -159,6 +169,7 @@ class Heartbeat:
         self._taken += 1
         self.connection.last_error = None
         self.connection.instance_id = answer.instance_id
+        self.connection.instance = told(self.connection.instance, answer.instance_status, message.epoch)
         self._errors.clear("controller")
         self._heard(answer.run_id, answer.term)
         for order in answer.orders:

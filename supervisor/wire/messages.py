@@ -161,6 +161,10 @@ class HeartbeatMsg(msgspec.Struct, frozen=True, kw_only=True):
     config_digest: str | None = None
     leaving: bool = False
     """This supervisor is on its way out."""
+    drained: bool = False
+    """Its engine was given the time to finish its requests, and was stopped."""
+    gone: bool = False
+    """The last word of a supervisor that leaves: nothing runs there any more."""
 
 
 class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,6 +172,12 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     instance_id: int = 0
     run_id: str | None = None
     """The open run of the instance: hearing it restarts the freeze's silence clock."""
+    instance_status: str | None = None
+    """initial|active|inactive|deleted: a pod is ready only while its whole instance serves."""
+    drain: str | None = None
+    """Why this member's engine, which takes the requests, is to finish them and stop: another member leaves."""
+    released: bool = False
+    """Nobody needs this leaving member's engine any more."""
     orders: tuple[Order, ...] = ()
 
 
@@ -324,3 +334,4 @@ class NodeManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     prepared: bool = False
     config_digest: str | None = None
     leaving: bool = False
+    drained: bool = False

@@ -162,6 +162,13 @@ class VirtualPod:
         return it.alive and it.supervision.node_manager.status().status and it.processes.alive(ENGINE) == 1
 
     @property
+    def not_ready(self) -> str:
+        """What readyz says; empty: 200."""
+        link = self.it.operations.link
+        assert link is not None
+        return self.it.pod.readiness(link.heartbeat.connection.registered, link.why_not_serving()).not_ready
+
+    @property
     def settled(self) -> bool:
         """It waits for nobody and nobody waits for it."""
         return self.it.alive and self.state.step in (Step.IDLE, Step.DONE) and not self.is_frozen
