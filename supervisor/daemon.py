@@ -80,7 +80,7 @@ def run(options: Options, environment: Mapping[str, str]) -> int:
 
 async def supervise(configuration: Configuration, listeners: Listeners) -> int:
     """The life of one supervisor; returns its exit code. Cancelled: every unit's tree is stopped all the same."""
-    ending = Ending()
+    ending, section = Ending(), configuration.settings.supervisor
     if not is_pid_one():
         become_subreaper()
     children, stdout, stderr = Children(), ContainerStdout(STDOUT), ContainerStdout(STDERR)
@@ -90,11 +90,11 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
         _written(stderr),
         _written(stdout),
         _beside(children.run),
-        _beside(partial(handle_signals, ending, stderr.write, pod.units.reopen_logs)),
+        _beside(partial(handle_signals, ending, section.exit_on_term, stderr.write, pod.units.reopen_logs)),
     ):
         with logs.written_by(stderr.write):
             _greet(configuration)
-            budget = shutdown_timeout(configuration.settings.supervisor, configuration.units)
+            budget = shutdown_timeout(section, configuration.units)
             await live(
                 pod,
                 ending,
@@ -125,8 +125,9 @@ async def live(
         finally:
             set_last_deadline()
         began = trio.current_time()
-        await pod.leave()
-        await pod.stop(trio.current_time() + shutdown_sec)
+        await pod.leave(began + shutdown_sec)
+        await pod.stop(began + shutdown_sec)
+        await pod.part()
         log.info("ended in %.1f s", trio.current_time() - began)
         nursery.cancel_scope.cancel(reason=ending.reason)
 

@@ -48,7 +48,7 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
             app = node_manager_app(pod.supervision.node_manager, token)
             await nursery.start(serve, app, listeners.node_manager, stop)
             operations.link = link = _link(pod, configuration, token)
-            pod.farewell = link.heartbeat.leave
+            pod.farewell, pod.last_word = link.heartbeat.leave, link.heartbeat.say_goodbye
             nursery.start_soon(link.run)
         log.info("online", extra={"socket": str(configuration.socket), "probe_port": listeners.probe_port})
 

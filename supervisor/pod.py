@@ -19,6 +19,7 @@ from supervisor.configuration import Configuration, identity_of, settled_variabl
 from supervisor.ending import EXIT_OK, Ending
 from supervisor.engine.model import progress
 from supervisor.engine.model.arbiter import ArbiterSettings
+from supervisor.engine.model.draining import DrainSettings
 from supervisor.engine.model.freeze import FreezeLimits
 from supervisor.engine.model.operation import OperationSettings
 from supervisor.engine.model.rules import coordinated_rules, standalone_rules
@@ -60,6 +61,10 @@ class Pod:
         self._booted_at = trio.current_time()
         self.farewell: Callable[[], Awaitable[None]] = nothing_to_wait_for
         """Tells the controller that this pod leaves, within a moment; set by whoever can speak to it."""
+        self.last_word: Callable[[], Awaitable[None]] = nothing_to_wait_for
+        """Tells it that nothing runs here any more; likewise."""
+        self._patience = trio.CancelScope()
+        """Around the drain of an orderly end."""
         engine = configuration.engine_unit
         self.supervision: EngineSupervision | None = None
         self.units = Units(
@@ -82,14 +87,35 @@ class Pod:
             nursery.start_soon(self._hurry_when_told)
             task_status.started()
 
-    async def leave(self) -> None:
+    async def leave(self, deadline: float) -> None:
         """From here on nothing is ready, nobody relaunches, and no death of an engine is news.
 
-        When it returns the controller has been told, so that routing stops before the engine does.
+        When it returns the controller has been told, and the engine has had the time to finish its requests; unless
+        the container is to be restarted: then nothing here is worth waiting for. Cancelled: the drain goes on.
         """
+        self._patience.deadline = deadline
+        with self._patience:
+            if self._ending.is_orderly:
+                await self.drain(self._ending.reason)
+            else:
+                await self._bid_farewell(self._ending.reason)
+
+    async def drain(self, reason: str) -> None:
+        """The first half of an orderly end, which has to follow: this pod leaves. Cancelled: it goes on."""
+        await self._bid_farewell(reason)
         if self.supervision is not None:
-            self.supervision.operator.feed(progress.Leaving(self._ending.reason))
+            self.supervision.drain.begin(reason)
+            await self.supervision.drain.finished()
+
+    async def _bid_farewell(self, reason: str) -> None:
+        if self.supervision is not None:
+            self.supervision.operator.feed(progress.Leaving(reason))
         await self.farewell()
+
+    async def part(self) -> None:
+        """After `stop`. A container that is to be restarted comes back: it is missed until then."""
+        if self._ending.is_orderly:
+            await self.last_word()
 
     async def stop(self, deadline: float) -> None:
         left = await self.units.stop_all(deadline, asked_by=ASKED_BY, reason=self._ending.reason)
@@ -122,6 +148,7 @@ class Pod:
 
     async def _hurry_when_told(self) -> None:
         await self._ending.hurried.wait()
+        self._patience.cancel(reason="hurried")
         self.units.hurry()
 
     # --- units ---------------------------------------------------------------------------------------------------
@@ -213,6 +240,7 @@ class Pod:
                     alone_after_sec=unit.service.restart.reset_sec,
                 ),
                 arbiter=ArbiterSettings(section.heartbeat_interval_seconds, section.suicide_threshold),
+                drain=DrainSettings(section.drain_delay_sec, section.drain_sec),
                 coordinated=self._is_coordinated(unit),
             ),
             self._ending.restart_container,

@@ -74,6 +74,14 @@ class PodOperations:
             run_id=run.id,
         )
 
+    async def drain(self, asked_by: str) -> wire.Drained:
+        """Returns when the engine has finished its requests. Cancelled: the drain goes on."""
+        if self._pod.supervision is None:
+            return wire.Drained(message="there is no engine unit in this pod: nothing to drain")
+        await self._pod.drain(f"asked for by {asked_by}")
+        state = self._pod.supervision.engine.service.state
+        return wire.Drained(message=f"drained; {self._pod.supervision.engine.unit.name} is {state.state}")
+
     def lines(self, name: str, count: int) -> list[str]:
         return self._service(name).output.lines(count)
 

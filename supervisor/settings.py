@@ -112,6 +112,9 @@ class SupervisorSection:
     shutdown_timeout_sec: float | None = setting(
         duration(1, DAY), None, "of an orderly stop; default: the longest chain of stop time-outs"
     )
+    exit_on_term: str = setting(
+        one_of("success", "signal"), "success", "0 after SIGTERM, or 143 where 0 would complete the task"
+    )
     drain_sec: float = setting(duration(0, DAY), 0.0, "how long a leaving engine may finish its requests")
     drain_delay_sec: float = setting(
         duration(0, HOUR), 0.0, "until routers know that this pod is leaving; default: 5 s with a controller"

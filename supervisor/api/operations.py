@@ -48,6 +48,8 @@ class Operations(Protocol):
 
     async def relaunch(self, asked_by: str) -> wire.RelaunchBegun: ...
 
+    async def drain(self, asked_by: str) -> wire.Drained: ...
+
     def lines(self, name: str, count: int) -> list[str]: ...
 
     def follow(self, name: str, count: int) -> AsyncIterator[str]: ...
@@ -86,6 +88,10 @@ def operations_app(operations: Operations, token: TokenFile | None) -> QuartTrio
     @app.post("/v1/engine/relaunch")
     async def relaunch() -> Response:
         return answer(await operations.relaunch(API_USER))
+
+    @app.post("/v1/drain")
+    async def drain() -> Response:
+        return answer(await operations.drain(API_USER))
 
     return app
 

@@ -12,6 +12,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+import msgspec
 import trio
 
 from supervisor import wire
@@ -44,6 +45,14 @@ class Pulse(Protocol):
     def heartbeat(self, sequence: int) -> wire.HeartbeatMsg: ...
 
 
+class Drainable(Protocol):
+    """What the controller may say of this pod's requests while a member of the instance leaves."""
+
+    def begin(self, reason: str) -> None: ...
+
+    def release(self) -> None: ...
+
+
 class Connection:
     """Whether the controller answers, for people and for the start without a controller."""
 
@@ -64,6 +73,7 @@ class Heartbeat:
         changed: Changes,
         interval_sec: float,
         reports_first: Callable[[], Awaitable[None]],
+        drain: Drainable,
     ) -> None:
         self.connection = Connection()
         self._client = client
@@ -73,13 +83,19 @@ class Heartbeat:
         self._changed = changed
         self._interval_sec = interval_sec
         self._reports_first = reports_first
+        self._drain = drain
+        self._beating = trio.CancelScope()
         self._sequence = 0
         self._taken = 0
         """Heartbeats that the controller took."""
         self._errors = ErrorWindow()
 
     async def run(self) -> None:
-        """Until cancelled; the controller is told of an orderly end by `leave`."""
+        """Until cancelled, or until `say_goodbye`; before an orderly end the controller is told by `leave`."""
+        with self._beating:
+            await self._beat_for_ever()
+
+    async def _beat_for_ever(self) -> None:
         await self._introduce(self._register)
         while True:
             taken = self._taken
@@ -94,14 +110,23 @@ class Heartbeat:
                 await self._introduce(self._introduce_again)
 
     async def leave(self) -> None:
-        """The last heartbeat of an orderly stop: routing ends before the engines do. Bounded, best effort."""
+        """At the beginning of an orderly stop: routing ends before the engines do. Bounded, best effort."""
+        await self._tell("leaves", self._message())
+
+    async def say_goodbye(self) -> None:
+        """The last heartbeat of an orderly stop: nothing runs here any more. Bounded, best effort."""
+        # One that overtook it would be that of an unknown, who registers again.
+        self._beating.cancel(reason="this supervisor has left")
+        await self._tell("has left", msgspec.structs.replace(self._message(), gone=True))
+
+    async def _tell(self, what: str, message: wire.HeartbeatMsg) -> None:
         if not self.connection.registered:
             return
         with trio.move_on_after(LEAVING_SEC):
             try:
-                await self._client.heartbeat(self._message())
+                await self._client.heartbeat(message)
             except ControllerError as error:
-                log.warning("cannot tell the controller that this supervisor leaves: %s", error)
+                log.warning("cannot tell the controller that this supervisor %s: %s", what, error)
 
     async def _introduce(self, introduce: Callable[[], Awaitable[wire.RegisterAnswer]]) -> None:
         """Until the controller has taken it; for ever, since without it a gang cannot start (design 8)."""
@@ -172,6 +197,10 @@ class Heartbeat:
         self.connection.instance = told(self.connection.instance, answer.instance_status, message.epoch)
         self._errors.clear("controller")
         self._heard(answer.run_id, answer.term)
+        if answer.drain is not None:
+            self._drain.begin(answer.drain)
+        if answer.released:
+            self._drain.release()
         for order in answer.orders:
             await self._obey(order)
 
@@ -222,4 +251,5 @@ def _command_of(order: wire.Order) -> wire.EngineRestartMsg | wire.StopMsg | Non
 
 def _news(message: wire.HeartbeatMsg) -> tuple[object, ...]:
     """What must not wait for the next interval."""
-    return (message.status, message.step, message.epoch, message.prepared, message.leaving, message.run_id)
+    leaves = (message.leaving, message.drained)
+    return (message.status, message.step, message.epoch, message.prepared, message.run_id, *leaves)

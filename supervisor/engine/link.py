@@ -26,6 +26,7 @@ class ControllerLink:
             supervision.changed,
             interval_sec,
             self._reporter.first_attempt,
+            supervision.drain,
         )
 
     def why_not_serving(self) -> str:

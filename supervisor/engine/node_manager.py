@@ -39,6 +39,15 @@ class NodeManager:
         """The controller asked for our status."""
         self._operator.feed(progress.ControllerHeard(run_id, term=0))
 
+    def pause(self, reason: str) -> wire.CommandAnswer:
+        """Out of routing: the engine goes on with what it has. A relaunch ends it, and so does `resume`."""
+        self._operator.feed(progress.Paused(reason))
+        return self._answer()
+
+    def resume(self) -> wire.CommandAnswer:
+        self._operator.feed(progress.Resumed())
+        return self._answer()
+
     def judgement(self) -> Judgement:
         now = trio.current_time()
         return judge(self._operator.state, self._engine.facts(now), now)
@@ -82,6 +91,7 @@ class NodeManager:
             prepared=self.prepared,
             config_digest=self._identity.config_digest,
             leaving=operation.leaving is not None,
+            drained=operation.drained,
         )
 
     def heartbeat(self, sequence: int) -> wire.HeartbeatMsg:
@@ -108,7 +118,12 @@ class NodeManager:
             progress_age_sec=self._engine.service.progress_age_sec(now),
             config_digest=identity.config_digest,
             leaving=operation.leaving is not None,
+            drained=operation.drained,
         )
+
+    def _answer(self) -> wire.CommandAnswer:
+        state = self._operator.state
+        return wire.CommandAnswer(step=state.step, epoch=state.epoch, term=state.term, boot_id=state.boot_id)
 
     def _endpoint(self, judged: Judgement, now: float) -> wire.EndpointView:
         state = self._engine.service.state

@@ -15,7 +15,9 @@ import trio
 from supervisor import wire
 from supervisor.engine.arbiter import ArbiterTask
 from supervisor.engine.death_watch import watch_for_death, watch_standalone
+from supervisor.engine.drain import Drain
 from supervisor.engine.model.arbiter import ArbiterSettings
+from supervisor.engine.model.draining import DrainSettings
 from supervisor.engine.model.operation import Operation, OperationSettings
 from supervisor.engine.node_manager import NodeManager
 from supervisor.engine.operator import Operator
@@ -33,6 +35,7 @@ LOOK_AGAIN_SEC = 1.0
 class SupervisionSettings(msgspec.Struct, frozen=True):
     operation: OperationSettings
     arbiter: ArbiterSettings
+    drain: DrainSettings
     coordinated: bool
     """A controller decides about restarts; else the unit's own policy does."""
 
@@ -58,6 +61,7 @@ class EngineSupervision:
             self.operator, self.engine, registration.identity, coordinated=settings.coordinated
         )
         self.arbiter = ArbiterTask(settings.arbiter, self.node_manager.situation, end_supervisor)
+        self.drain = Drain(settings.drain, self.operator, self.engine)
         self.changed = Changes()
         """Anything that a heartbeat or a report may have to tell."""
         self._errors = ErrorWindow()
@@ -71,6 +75,7 @@ class EngineSupervision:
             nursery.start_soon(self._relay, self.operator.changed)
             nursery.start_soon(self._relay, self.engine.service.changed)
             nursery.start_soon(self.arbiter.run)
+            nursery.start_soon(self.drain.run)
             nursery.start_soon(self._watch_dependencies)
             if not self.coordinated:
                 nursery.start_soon(watch_standalone, self.engine, self.operator)

@@ -35,6 +35,7 @@ from supervisor.wire.messages import (
     TerminateInstanceMsg,
 )
 from supervisor.wire.views import (
+    Drained,
     ExitsView,
     ExitView,
     InstanceEndpointView,
@@ -59,6 +60,7 @@ __all__ = [
     "Action",
     "CommandAnswer",
     "DeviceInfo",
+    "Drained",
     "Endpoint",
     "EndpointStatus",
     "EndpointView",

@@ -149,5 +149,11 @@ class RelaunchBegun(msgspec.Struct, frozen=True, kw_only=True):
     """Of the gang's run; None where the engine was relaunched here, without a controller."""
 
 
+class Drained(msgspec.Struct, frozen=True, kw_only=True):
+    """What `podvisor drain` has brought about."""
+
+    message: str
+
+
 class RelaunchesView(msgspec.Struct, frozen=True, kw_only=True):
     relaunches: tuple[RunView, ...]

@@ -276,7 +276,7 @@ class Boot:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch)
                 self.operations.link = link
-                self.pod.farewell = link.heartbeat.leave
+                self.pod.farewell, self.pod.last_word = link.heartbeat.leave, link.heartbeat.say_goodbye
                 nursery.start_soon(link.run)
         finally:
             network.close(ip, PORT)

@@ -95,6 +95,20 @@ class Leaving(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Paused(msgspec.Struct, frozen=True):
+    """The engine is to take no new requests."""
+
+    reason: str
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    """It is to take requests again."""
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """It has finished its requests, and was stopped."""
+
+
 class Tick(msgspec.Struct, frozen=True):
     pass
 
@@ -114,6 +128,9 @@ Event = (
     | Released
     | Abandoned
     | Leaving
+    | Paused
+    | Resumed
+    | Drained
     | Tick
 )
 Outcome = tuple[Operation, tuple[Action, ...]]
@@ -146,6 +163,12 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             return _abandoned(state, reason, now)
         case Leaving(reason):
             return replace(state, leaving=state.leaving or reason), ()
+        case Paused(reason):
+            return replace(state, paused=state.paused or reason), ()
+        case Resumed():
+            return _resumed(state)
+        case Drained():
+            return replace(state, drained=True), (Report("info", "drained: the engine has stopped"),)
         case Tick():
             return _tick(state, now)
 
@@ -250,6 +273,8 @@ def _started_locally(state: Operation, placement: StartCmdMsg, epoch: int, now: 
         ever_started=True,
         dead=False,
         error=None,
+        paused=None,
+        drained=False,
         relaunch_count=relaunches,
     )
 
@@ -261,6 +286,15 @@ def _released(state: Operation) -> Outcome:
     missing = state.ever_started and not state.busy
     note = f"released by an operator; it had been held by {state.held_by}"
     return replace(state, held_by=None, dead=missing), (Report("info", note),)
+
+
+def _resumed(state: Operation) -> Outcome:
+    """What was drained meanwhile is missing from its gang, as if an operator had held it."""
+    if state.paused is None or state.leaving is not None:
+        return state, ()
+    note = f"resumed; it had been paused: {state.paused}"
+    missing = state.drained and not state.busy
+    return replace(state, paused=None, drained=False, dead=state.dead or missing), (Report("info", note),)
 
 
 def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
@@ -276,6 +310,8 @@ def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
         start_when_prepared=False,
         aborting=False,
         freeze=None,
+        paused=None,
+        drained=False,
     )
     return fresh, (Report("warning", f"engines of epoch {state.epoch} abandoned: {reason}"),)
 

@@ -56,8 +56,12 @@ def _prepared(operation: Operation, now: float) -> Judgement:
 def _running(operation: Operation, facts: EngineFacts) -> Judgement:
     if not operation.ever_started:
         return Judgement(EndpointStatus.WAIT2START)
+    if operation.drained:
+        return Judgement(EndpointStatus.PAUSED)
     if operation.dead:
         return Judgement(EndpointStatus.ABNORMAL, counted="the engine process is dead")
     if facts.unhealthy is not None:
         return Judgement(EndpointStatus.ABNORMAL, counted=None if facts.in_grace else facts.unhealthy)
-    return Judgement(EndpointStatus.NORMAL if facts.ready else EndpointStatus.INITIAL)
+    if not facts.ready:
+        return Judgement(EndpointStatus.INITIAL)
+    return Judgement(EndpointStatus.NORMAL if operation.paused is None else EndpointStatus.PAUSED)
