@@ -55,7 +55,13 @@ class Reception:
                 f"the id {message.instance_id} is another instance's: stop the engines and register anew",
             )
         else:
-            answer = assembly.reregister(newest, message, now=now, settings=self._registry.policy.instance)
+            answer = assembly.reregister(
+                newest,
+                message,
+                now=now,
+                new_id=self._registry.next_id,
+                settings=self._registry.policy.instance,
+            )
         return self._registered(answer, message, now)
 
     def heartbeat(self, message: wire.HeartbeatMsg, now: float) -> wire.HeartbeatAnswer:

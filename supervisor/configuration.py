@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from supervisor import wire
+from supervisor.engine.model.placement import Place
 from supervisor.settings import Settings, load_settings, runtime_directories
 from supervisor.settings_file import ENVIRONMENT
 from supervisor.shared.tokens import TokenError, TokenFile
@@ -129,6 +130,16 @@ def identity_of(configuration: Configuration, unit: Unit, nm_port: int) -> wire.
         protocol=wire.PROTOCOL,
         features=wire.FEATURES,
     )
+
+
+def place_of(configuration: Configuration) -> Place | None:
+    """Where this pod stands when no controller says so; None if the settings do not tell."""
+    section = configuration.settings.supervisor
+    addresses = (configuration.pod_ip,) if section.nnodes == 1 else section.node_addrs
+    rank = 0 if section.nnodes == 1 else section.node_index
+    if rank is None or len(addresses) != section.nnodes:
+        return None
+    return Place(rank, addresses, section.rendezvous_ports[0], configuration.settings.parallel.dp_size)
 
 
 def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:

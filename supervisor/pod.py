@@ -15,7 +15,7 @@ import trio
 
 from supervisor import wire
 from supervisor.api.readiness import Readiness, readiness
-from supervisor.configuration import Configuration, identity_of, settled_variables
+from supervisor.configuration import Configuration, identity_of, place_of, settled_variables
 from supervisor.ending import EXIT_OK, Ending
 from supervisor.engine.model import progress
 from supervisor.engine.model.arbiter import ArbiterSettings
@@ -242,6 +242,8 @@ class Pod:
                 arbiter=ArbiterSettings(section.heartbeat_interval_seconds, section.suicide_threshold),
                 drain=DrainSettings(section.drain_delay_sec, section.drain_sec),
                 coordinated=self._is_coordinated(unit),
+                place=place_of(configuration),
+                alone_after_sec=section.start_without_controller_after_sec,
             ),
             self._ending.restart_container,
         )

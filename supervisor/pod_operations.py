@@ -11,6 +11,8 @@ from supervisor import wire
 from supervisor.api.operations import ControllerAway, NoSuchUnit, Refused
 from supervisor.engine.controller_errors import ControllerError, ControllerUnreachable
 from supervisor.engine.model import progress
+from supervisor.engine.model.operation import Operation
+from supervisor.engine.supervision import CannotPlace
 from supervisor.pod import Pod
 from supervisor.service import units
 from supervisor.service.outcomes import StartFailed
@@ -48,6 +50,27 @@ class PodOperations:
             await self._change(service, verb, asked_by)
         except StartFailed as failure:
             raise Refused(f"cannot {verb} {name}: {failure}") from failure
+        return service.view(trio.current_time())
+
+    async def start_standalone(self, name: str, *, asked_by: str) -> wire.UnitView:
+        """Start this pod's engine where the settings place it, because there is no controller.
+
+        Returns when its process runs. Raises NoSuchUnit, Refused. Cancelled: the start goes on.
+        """
+        service, supervision = self._service(name), self._pod.supervision
+        if supervision is None or not self._is_gang_member(service):
+            raise Refused(f"{name} needs no controller: start it without --standalone")
+        if self.link is not None and self.link.heartbeat.connection.registered:
+            raise Refused("the controller knows this pod and starts its engine itself")
+        if supervision.operator.state.step is not wire.Step.IDLE:
+            raise Refused(f"{name} was started already: `podvisor status` shows how far it is")
+        try:
+            supervision.start_alone(f"asked for by {asked_by}")
+        except CannotPlace as error:
+            raise Refused(f"cannot start {name}: {error}") from error
+        state = await supervision.operator.changed.wait_until(lambda: supervision.operator.state, _is_started_or_not)
+        if state.step is not wire.Step.LOADING and state.step is not wire.Step.DONE:
+            raise Refused(f"cannot start {name}: {state.error or 'the controller has come, and starts it itself'}")
         return service.view(trio.current_time())
 
     async def relaunch(self, asked_by: str) -> wire.RelaunchBegun:
@@ -146,3 +169,7 @@ class PodOperations:
             return None
         error = self.link.heartbeat.connection.last_error
         return f"controller {self.link.client.url} {'answers' if error is None else f'does not answer: {error}'}"
+
+
+def _is_started_or_not(state: Operation) -> bool:
+    return state.step in (wire.Step.IDLE, wire.Step.LOADING, wire.Step.DONE, wire.Step.FAILED, wire.Step.ABORTED)

@@ -28,6 +28,7 @@ from supervisor.settings_file import (
     one_of,
     read_sections,
     setting,
+    text_list,
     word,
 )
 from supervisor.unit.graph import Graph
@@ -105,6 +106,12 @@ class SupervisorSection:
     role: str = setting(one_of("union", "prefill", "decode", "encode"), "union", "part in disaggregated serving")
     nnodes: int = setting(integer(1, 4096), 1, "pods of the instance; default: LWS_GROUP_SIZE, else 1")
     node_index: int | None = setting(integer(0, 4095), None, "this pod's number in it; default: the platform's")
+    node_addrs: tuple[str, ...] = setting(
+        text_list, (), "addresses of the instance's pods by node index, for `podvisor start --standalone` alone"
+    )
+    start_without_controller_after_sec: float = setting(
+        duration(0, DAY), 30.0, "an instance of one pod waits for its controller so long; 0: for ever"
+    )
     device_num: int = setting(integer(0, 1024), 0, "devices of this pod")
     heartbeat_interval_seconds: float = setting(duration(0.1, 60), 3.0, "heartbeat, and the arbiter's tick")
     grace_period_sec: float = setting(duration(0, DAY), 120.0, "after a start probes cannot make it abnormal")
@@ -264,6 +271,7 @@ def _relations(values: Sections, pod: Pod) -> Iterator[Mistake]:
             yield Mistake(section, key, "known, but not carried out by this version: leave it out")
     if settings.supervisor.controller_url:
         yield from _in_a_gang(settings, named=bool(values["supervisor"]["job_name"]))
+    yield from _placed(settings.supervisor)
     yield from _listening(settings.supervisor)
     yield from _periods(settings)
 
@@ -282,6 +290,12 @@ def _in_a_gang(settings: Settings, *, named: bool) -> Iterator[Mistake]:
         where = f"{host} can be" if host else "the pod's address can be"
         message = f"{where} reached from elsewhere: set auth.token_file, or auth.allow_anonymous = true"
         yield Mistake("supervisor", "host", message)
+
+
+def _placed(supervisor: SupervisorSection) -> Iterator[Mistake]:
+    if supervisor.node_addrs and len(supervisor.node_addrs) != supervisor.nnodes:
+        message = f"has {len(supervisor.node_addrs)} addresses, but nnodes is {supervisor.nnodes}"
+        yield Mistake("supervisor", "node_addrs", message)
 
 
 def _is_loopback(host: str) -> bool:

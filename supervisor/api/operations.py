@@ -46,6 +46,8 @@ class Operations(Protocol):
 
     async def change(self, name: str, verb: str, *, asked_by: str, local: bool) -> wire.UnitView: ...
 
+    async def start_standalone(self, name: str, *, asked_by: str) -> wire.UnitView: ...
+
     async def relaunch(self, asked_by: str) -> wire.RelaunchBegun: ...
 
     async def drain(self, asked_by: str) -> wire.Drained: ...
@@ -82,6 +84,8 @@ def operations_app(operations: Operations, token: TokenFile | None) -> QuartTrio
 
     @app.post("/v1/units/<name>/<any(start, stop, restart, 'reset-failed'):verb>")
     async def change(name: str, verb: str) -> Response:
+        if verb == "start" and request.args.get("standalone") is not None:
+            return answer(await operations.start_standalone(name, asked_by=API_USER))
         local = request.args.get("local") is not None
         return answer(await operations.change(name, verb, asked_by=API_USER, local=local))
 

@@ -85,6 +85,8 @@ class Heartbeat:
         self._reports_first = reports_first
         self._drain = drain
         self._beating = trio.CancelScope()
+        self.introduced = trio.Event()
+        """Once a controller has taken a registration in this boot."""
         self._sequence = 0
         self._taken = 0
         """Heartbeats that the controller took."""
@@ -96,7 +98,7 @@ class Heartbeat:
             await self._beat_for_ever()
 
     async def _beat_for_ever(self) -> None:
-        await self._introduce(self._register)
+        await self._introduce(self._introduce_again)
         while True:
             taken = self._taken
             try:
@@ -140,6 +142,7 @@ class Heartbeat:
                 delay = min(2 * delay, MAX_RETRY_SEC)
                 continue
             self.connection.registered = True
+            self.introduced.set()
             self.connection.last_error = None
             self._errors.clear("controller")
             self._heard(None, answer.term)
@@ -150,12 +153,21 @@ class Heartbeat:
         return await self._client.register(self._registration.register_message())
 
     async def _introduce_again(self) -> wire.RegisterAnswer:
-        """A controller that restarted adopts running engines; one that never saw any just registers us."""
+        """A controller that restarted, or was not there when they began, adopts running engines; else it registers us.
+
+        An engine may be started without it at any moment before it has answered; what it was told is then mended.
+        """
         message = self._registration.reregister_message(self._operator.state, trio.current_time())
         if message is None:
-            return await self._register()
+            answer = await self._register()
+            self._operator.feed(progress.ControllerFound())
+            message = self._registration.reregister_message(self._operator.state, trio.current_time())
+            if message is None:
+                return answer
         try:
-            return await self._client.reregister(message)
+            answer = await self._client.reregister(message)
+            self._operator.feed(progress.Adopted(answer.instance_id))
+            return answer
         except ControllerRefused as refusal:
             if refusal.code != wire.ErrorCode.STALE_EPOCH:
                 raise
@@ -228,7 +240,13 @@ class Heartbeat:
         held_back = self._errors.admit("controller", trio.current_time())
         if held_back is not None:
             what = "refuses" if isinstance(error, ControllerRefused) else "does not answer"
-            log.warning("the controller %s: %s; units go on, retrying", what, error, extra={"held_back": held_back})
+            event = "controller-away" if self.introduced.is_set() else "waiting-for-controller"
+            log.warning(
+                "the controller %s: %s; units go on, retrying",
+                what,
+                error,
+                extra={"event": event, "held_back": held_back},
+            )
 
 
 def _command_of(order: wire.Order) -> wire.EngineRestartMsg | wire.StopMsg | None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.configuration import Configuration, Options, config_digest, configure, settled_variables
+from supervisor.configuration import Configuration, Options, config_digest, configure, place_of, settled_variables
+from supervisor.engine.model.placement import Place
 from supervisor.unit.errors import ConfigurationError
 from supervisor.unit.parse import load_units
 
@@ -91,6 +92,28 @@ def test_with_a_port_base_the_engine_s_ports_count_from_it_and_the_digest_does_n
     assert ports is not None
     assert (ports.base_port, ports.bootstrap_port) == (20010, 20090)
     assert config_digest(one.engine_unit, {}) == config_digest(other.engine_unit, {})
+
+
+TWO = {"PODVISOR_SUPERVISOR__NNODES": "2", "PODVISOR_SUPERVISOR__JOB_NAME": "llama", "POD_IP": "10.0.0.2"}
+ADDRESSES = {"PODVISOR_SUPERVISOR__NODE_ADDRS": '["10.0.0.1", "10.0.0.2"]'}
+
+
+@pytest.mark.parametrize(
+    "environment, expected",
+    [
+        ({"POD_IP": "10.0.0.2"}, Place(0, ("10.0.0.2",), 29500, 1)),
+        (TWO | {"PODVISOR_SUPERVISOR__NODE_INDEX": "1"}, None),
+        (TWO | ADDRESSES, None),
+        (
+            TWO | ADDRESSES | {"PODVISOR_SUPERVISOR__NODE_INDEX": "1", "PODVISOR_PARALLEL__DP_SIZE": "2"},
+            Place(1, ("10.0.0.1", "10.0.0.2"), 29500, 2),
+        ),
+    ],
+)
+def test_where_this_pod_stands_when_no_controller_says_so(
+    tmp_path: Path, environment: dict[str, str], expected: Place | None
+) -> None:
+    assert place_of(configured(tmp_path, **environment)) == expected
 
 
 def test_a_rank_that_only_the_controller_can_give_is_not_guessed(tmp_path: Path) -> None:

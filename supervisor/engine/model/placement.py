@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+from msgspec.structs import replace
+
 from supervisor.unit.model import Engine
 from supervisor.wire import Endpoint, StartCmdMsg
 
@@ -25,6 +28,35 @@ def standalone(engine: Engine, *, job_name: str, role: str, pod_ip: str, epoch: 
         master_dp_ip=LOOPBACK,
         epoch=epoch,
         node_addrs=(pod_ip,),
+    )
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where this pod stands in its gang by its settings, for when no controller says so."""
+
+    node_rank: int
+    node_addrs: tuple[str, ...]
+    """One for each node."""
+    master_port: int
+    dp_size: int
+
+
+def placed(alone: StartCmdMsg, place: Place) -> StartCmdMsg:
+    """A `standalone` placement, put where the settings say. Its endpoints are numbered as a controller numbers them."""
+    nnodes, each = len(place.node_addrs), len(alone.endpoints)
+    endpoints = tuple(
+        replace(endpoint, id=place.node_rank * each + local, headless=place.node_rank > 0 and place.dp_size < nnodes)
+        for local, endpoint in enumerate(alone.endpoints)
+    )
+    return replace(
+        alone,
+        endpoints=endpoints,
+        node_rank=place.node_rank,
+        nnodes=nnodes,
+        node_addrs=place.node_addrs,
+        master_dp_ip=alone.master_dp_ip if nnodes == 1 else place.node_addrs[0],
+        master_port=place.master_port,
+        dp_size=place.dp_size,
     )
 
 

@@ -75,6 +75,23 @@ class StartedLocally(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class ControllerAbsent(msgspec.Struct, frozen=True):
+    """No controller has placed this pod, and nobody waits for one any longer."""
+
+    placement: StartCmdMsg
+    reason: str
+
+
+class ControllerFound(msgspec.Struct, frozen=True):
+    """It has taken the registration of a pod without engines: their start is its business from now on."""
+
+
+class Adopted(msgspec.Struct, frozen=True):
+    """It has taken over engines that were started here without it."""
+
+    instance_id: int
+
+
 class Held(msgspec.Struct, frozen=True):
     """An operator stopped the engine."""
 
@@ -124,6 +141,9 @@ Event = (
     | ReportUndelivered
     | ControllerHeard
     | StartedLocally
+    | ControllerAbsent
+    | ControllerFound
+    | Adopted
     | Held
     | Released
     | Abandoned
@@ -155,6 +175,12 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             return replace(state.heard(run_id, now), term=max(state.term, term)), ()
         case StartedLocally(placement, epoch):
             return _started_locally(state, placement, epoch, now), ()
+        case ControllerAbsent(placement, reason):
+            return _controller_absent(state, placement, reason, settings, now)
+        case ControllerFound():
+            return _controller_found(state, now)
+        case Adopted(instance_id):
+            return _adopted(state, instance_id)
         case Held(by):
             return replace(state, held_by=by, dead=False, freeze=None), ()
         case Released():
@@ -277,6 +303,41 @@ def _started_locally(state: Operation, placement: StartCmdMsg, epoch: int, now: 
         drained=False,
         relaunch_count=relaunches,
     )
+
+
+def _controller_absent(
+    state: Operation, placement: StartCmdMsg, reason: str, settings: OperationSettings, now: float
+) -> Outcome:
+    """Only a first start: whatever was started or prepared before belongs to an instance."""
+    if state.step is not Step.IDLE or state.ever_started or state.held_by is not None or state.leaving is not None:
+        return state, ()
+    alone = replace(state, epoch=state.epoch + 1, run_id=None, reason=reason, start_when_prepared=True)
+    begun, actions = begin_prepare(alone, placement, settings, now)
+    return begun, (*actions, Report("warning", f"started without a controller: {reason}"))
+
+
+def _controller_found(state: Operation, now: float) -> Outcome:
+    if not _about_to_start_alone(state):
+        return state, ()
+    waiting = replace(
+        _to(state, Step.IDLE, now),
+        serial=state.serial + 1,
+        placement=None,
+        start_when_prepared=False,
+        freeze=None,
+    )
+    return waiting, (Report("info", "the controller is there after all: it starts the engine"),)
+
+
+def _about_to_start_alone(state: Operation) -> bool:
+    return state.busy and state.start_when_prepared and not state.ever_started and state.instance_id == 0
+
+
+def _adopted(state: Operation, instance_id: int) -> Outcome:
+    if state.placement is None or state.instance_id != 0 or instance_id == 0:
+        return state, ()
+    placement = replace(state.placement, instance_id=instance_id)
+    return replace(state, placement=placement), (Report("info", f"the engine belongs to instance {instance_id} now"),)
 
 
 def _released(state: Operation) -> Outcome:
