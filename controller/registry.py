@@ -336,6 +336,8 @@ def _welcome(joined: Joined) -> str:
     who = f"{member.address} registered as node {member.node_rank}" if member else str(joined.member)
     if joined.life is assembly.Life.NEW_BOOT:
         who += ", its container restarted" if joined.place == joined.member else f", in place of {joined.place.node}"
+    if member and member.previous_container:
+        who += f" (the one before was {member.previous_container})"
     return f"{who}: {assembly.missing(joined.instance) or 'all are here'}"
 
 

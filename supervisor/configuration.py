@@ -46,6 +46,8 @@ class Configuration(msgspec.Struct, frozen=True):
     pod_ip: str
     boot_id: str
     warnings: tuple[str, ...]
+    previous_container: str | None = None
+    """How the life before this one ended, if not in order."""
 
     @property
     def engine_unit(self) -> Unit | None:
@@ -129,7 +131,15 @@ def identity_of(configuration: Configuration, unit: Unit, nm_port: int) -> wire.
         version=VERSION,
         protocol=wire.PROTOCOL,
         features=wire.FEATURES,
+        previous_container=configuration.previous_container,
     )
+
+
+def local_ranks(configuration: Configuration) -> int:
+    """How many ranks of its engine run in this pod, as far as the settings and the unit say."""
+    unit = configuration.engine_unit
+    declared = unit.engine.local_ranks if unit is not None and unit.engine is not None else None
+    return declared or _parallel(configuration.settings).local_world_size
 
 
 def place_of(configuration: Configuration) -> Place | None:

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 
 import click
 import trio
+from msgspec.structs import replace
 
-from supervisor.configuration import Configuration, Options, configure
+from supervisor import container, life
+from supervisor.configuration import Configuration, Options, configure, local_ranks
 from supervisor.ending import (
     EXIT_CANNOT_LISTEN,
     EXIT_CONFIGURATION,
@@ -62,20 +64,23 @@ def run(options: Options, environment: Mapping[str, str]) -> int:
         return EXIT_CONFIGURATION
     supervisor = configuration.settings.supervisor
     logs.configure(supervisor.log_level, supervisor.log_format)
-    for warning in configuration.warnings:
+    found = container.warnings(container.look(), configuration.units, local_ranks(configuration))
+    for warning in (*configuration.warnings, *found):
         log.warning("%s", warning)
     try:
         listeners = open_listeners(configuration)
     except CannotListen as error:
         click.echo(f"podvisor: {error}", err=True)
         return EXIT_CANNOT_LISTEN
+    previous = life.begin(configuration.state_dir, configuration.boot_id)
     try:
-        return trio.run(supervise, configuration, listeners)
+        return trio.run(supervise, replace(configuration, previous_container=previous), listeners)
     except Exception:  # the last frame of PID 1: say what happened and let the container restart
         log.exception("internal error: this is a bug of podvisor; all units were stopped")
         return EXIT_INTERNAL_ERROR
     finally:
         listeners.remove_socket_file()
+        life.end(configuration.state_dir, configuration.boot_id)
 
 
 async def supervise(configuration: Configuration, listeners: Listeners) -> int:

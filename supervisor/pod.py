@@ -143,6 +143,7 @@ class Pod:
             boot_id=self._configuration.boot_id,
             uptime_sec=round(now - self._booted_at, 3),
             controller=controller,
+            previous_container=self._configuration.previous_container,
         )
         return self.supervision.complete(view, now) if self.supervision is not None else view
 

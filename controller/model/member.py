@@ -82,6 +82,8 @@ class Member:
     bootstrap_port: str | None = None
     rendezvous_ports: str | None = None
     features: tuple[str, ...] = ()
+    previous_container: str | None = None
+    """How the container before ended, if not in order, as its successor says."""
     ranktable: Ranktable | None = None
     observation: Observation | None = None
     in_epoch: bool = False

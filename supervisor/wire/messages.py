@@ -98,6 +98,8 @@ class SupervisorIdentity(msgspec.Struct, frozen=True, kw_only=True):
     protocol: int | None = None
     features: tuple[str, ...] = ()
     """What this peer knows beyond the reference system: `prepare`, `epoch`, `orders`."""
+    previous_container: str | None = None
+    """`killed`: the container before did not end in order."""
     epoch: int = 0
     """The highest seen here, so that a controller without memory never commands a lower one."""
     term: int = 0

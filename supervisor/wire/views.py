@@ -58,6 +58,8 @@ class SupervisorView(msgspec.Struct, frozen=True, kw_only=True):
     arbiter_count: int = 0
     controller: str | None = None
     """The controller's URL and whether it answers, for people."""
+    previous_container: str | None = None
+    """`killed`: the container before this one did not end in order."""
 
 
 class UnitsView(msgspec.Struct, frozen=True, kw_only=True):
