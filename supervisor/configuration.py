@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from supervisor import wire
 from supervisor.engine.model.placement import Place
+from supervisor.identity import NODE_INDEXES
 from supervisor.settings import Settings, load_settings, runtime_directories
 from supervisor.settings_file import ENVIRONMENT
 from supervisor.shared.tokens import TokenError, TokenFile
@@ -27,6 +28,10 @@ from supervisor.version import VERSION
 
 BASE_PORT_ABOVE, BOOTSTRAP_PORT_ABOVE = 10, 90
 """Above `port_base`: what lies between is for further endpoints."""
+
+
+BY_POD = frozenset({"HOSTNAME", "NODE_NAME", *NODE_INDEXES})
+"""Beside POD_…: variables of the platform that differ between the pods of one instance."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -160,7 +165,7 @@ def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:
     these are left out.
     MgmtPort is not: node rank 0 of llama-server looks for its workers on its own.
     """
-    by_pod = {name for name in environment if name.startswith("POD_")}
+    by_pod = {name for name in environment if name in BY_POD or name.startswith("POD_")}
     by_rank = PLACEMENT | {name for name in undefined_variables(unit, frozenset()) if is_placement(name)}
     as_written = {name: f"${{{name}}}" for name in by_pod | by_rank}
     try:

@@ -229,7 +229,7 @@ class Heartbeat:
         """Orders in an answer are the same commands, checked in the same way (one-way partitions, design 4)."""
         command = _command_of(order)
         if command is None:
-            return  # the next heartbeat is the status that was asked for
+            return  # the next heartbeat is the status that was asked for; what a newer controller orders is not known
         try:
             await self._operator.command(command)
         except CommandRefused as refused:
@@ -263,7 +263,7 @@ def _command_of(order: wire.Order) -> wire.EngineRestartMsg | wire.StopMsg | Non
             return wire.StopMsg(
                 term=order.term, run_id=order.run_id, boot_id=order.boot_id, reason=order.reason or "ordered"
             )
-        case wire.OrderKind.STATUS:
+        case _:
             return None
 
 

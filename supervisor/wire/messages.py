@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from supervisor.wire.vocabulary import Action, EndpointStatus, EngineHealth, ErrorCode, OrderKind, Recovery, Step
+from supervisor.wire.vocabulary import Action, EndpointStatus, EngineHealth, ErrorCode, Recovery, Step
 
 PROTOCOL = 1
 """Raised when a message changes its meaning; absent on the wire means the reference system's form."""
@@ -123,7 +123,8 @@ class ReregisterMsg(SupervisorIdentity, frozen=True, kw_only=True):
 class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A command that travels in an answer, for when the other direction is cut."""
 
-    order: OrderKind
+    order: str
+    """An OrderKind, or one of a newer controller."""
     term: int = 0
     run_id: str | None = None
     boot_id: str | None = None

@@ -46,7 +46,7 @@ def test_what_makes_another_engine_makes_another_digest(
     assert digest(tmp_path, environment) != digest(tmp_path, environment, **change)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("variable", ["POD_NAME", "POD_IP", "NODE_RANK", "EPOCH"])
+@pytest.mark.parametrize("variable", ["POD_NAME", "POD_IP", "NODE_RANK", "EPOCH", "LWS_WORKER_INDEX", "HOSTNAME"])
 def test_what_differs_by_pod_or_rank_is_compared_as_written(tmp_path: Path, variable: str) -> None:
     words = f"${{{variable}}}"
     one, other = (digest(tmp_path, {variable: value}, words=words) for value in ("a", "b"))
