@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from supervisor.ending import EXIT_OK
+from supervisor.engine.model import progress
 from tests.support.virtual_gang import Gang, Script, VirtualPod, open_gang
 
 # httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
@@ -141,3 +142,29 @@ async def test_pause_takes_the_instance_out_of_routing_and_resume_brings_it_back
         await gang.until_active(within=10)
         assert gang.pods[0].it.supervision.engine.service.state.pid == pid
         assert [run.reason for run in gang.runs] == ["assemble"]
+
+
+async def test_a_drain_that_a_relaunch_has_overtaken_leaves_the_new_engine_alone(autojump_clock: MockClock) -> None:
+    async with open_gang(script=Script(load_sec=1.0)) as gang:
+        await gang.until_active()
+        gang.pods[0].it.supervision.drain.begin("10.1.0.1:1026 is leaving")
+        await trio.sleep(1)
+        gang.pods[1].kill_engine()
+        await gang.until_active(epoch=2, within=60)
+        await trio.sleep(60)
+        assert gang.is_active(epoch=2)
+        assert [pod.spawns() for pod in gang.pods] == [2, 2]
+
+
+async def test_after_the_last_word_nothing_is_heard_of_it_that_would_bring_the_instance_back(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_gang(1) as gang:
+        await gang.until_active()
+        link = gang.pods[0].it.operations.link
+        assert link is not None
+        gang.pods[0].it.supervision.operator.feed(progress.Leaving("SIGTERM"))
+        await link.heartbeat.say_goodbye()
+        await gang.until(lambda: gang.instance is None, within=2)
+        await trio.sleep(60)
+        assert gang.instance is None
