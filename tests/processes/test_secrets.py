@@ -29,8 +29,9 @@ async def test_the_engine_has_the_token_and_a_monitor_has_not(tmp_path: Path) ->
 async def test_status_and_log_name_no_secret(tmp_path: Path) -> None:
     """In arguments, in Environment=, in what was inherited, and where a command cannot be executed."""
     inside: Sections = {"Service.Environment": {"KEY": SECRET}}
+    engine = service(*shell("exec sleep 600"), "--api-key=${HF_TOKEN}")
     units = {
-        "engine": {**service(*shell("exec sleep 600"), "--api-key=${HF_TOKEN}"), **inside, "Engine": {"Launcher": "exec"}},
+        "engine": {**engine, **inside, "Engine": {"Launcher": "exec"}},
         "typo": {**service("/no/such/program", "--api-key", SECRET, Restart="no"), **inside},
         "wrong": {**service(*shell("exit 3"), SECRET, Restart="no"), **inside},
     }

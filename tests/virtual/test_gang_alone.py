@@ -76,6 +76,24 @@ async def test_one_that_is_not_spawned_yet_when_the_controller_comes_is_the_cont
         assert pod.spawns() == 1
 
 
+async def test_one_whose_dependencies_are_up_only_after_the_controller_has_come_is_the_controller_s(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_gang(1, without_controller=True) as gang:
+        (pod,) = gang.pods
+        await trio.sleep(1)
+        supervision = pod.it.supervision
+        supervision.node_manager.dependencies_active = False
+        await trio.sleep(PATIENCE_SEC + 5)
+        await gang.start_controller()
+        await trio.sleep(30)
+        assert gang.did("spawn") == []
+        supervision.node_manager.dependencies_active = True
+        supervision.changed.announce()
+        await gang.until_active(within=60)
+        assert [(run.reason, run.epoch) for run in gang.runs] == [("assemble", 1)]
+
+
 async def test_after_a_container_restart_away_from_its_controller_it_comes_back_as_it_is(
     autojump_clock: MockClock,
 ) -> None:
