@@ -65,6 +65,13 @@ def test_paused_is_out_of_routing_and_not_counted_and_resumes() -> None:
     assert status(rig, READY) == (EndpointStatus.NORMAL, None)
 
 
+def test_while_a_paused_engine_ends_it_is_paused() -> None:
+    """Were it `initial`, nobody would wait for the requests that it still finishes."""
+    rig = rig_at(Step.DONE)
+    rig.feed(progress.Paused("draining"))
+    assert status(rig, GONE) == (EndpointStatus.PAUSED, None)
+
+
 def test_a_paused_engine_that_dies_is_dead() -> None:
     rig = rig_at(Step.DONE)
     rig.feed(progress.Paused("preStop"))

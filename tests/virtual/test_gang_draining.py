@@ -46,7 +46,7 @@ async def test_a_scale_down_finishes_the_requests_and_ends_the_instance_without_
         await gang.until(lambda: all(pod.ended for pod in gang.pods), within=60)
         first, *others = (stopped_at(gang, pod) - began for pod in gang.pods)
         assert DELAY_SEC + REQUESTS_SEC <= first <= DELAY_SEC + REQUESTS_SEC + 1
-        assert all(first + REQUESTS_SEC - 0.5 <= other <= first + REQUESTS_SEC + 4 for other in others)
+        assert all(first + REQUESTS_SEC <= other <= first + REQUESTS_SEC + 4 for other in others)
         await gang.until(lambda: gang.instance is None, within=2)
         assert gang.statuses()[-2:] == ["inactive", "deleted"]
         assert [run.reason for run in gang.runs] == ["assemble"]
@@ -63,7 +63,7 @@ async def test_one_rank_that_leaves_is_waited_for_by_nobody_and_waits_for_rank_0
         assert first.not_ready == "endpoint is paused"
         await gang.until(lambda: bool(second.ended), within=60)
         assert stopped_at(gang, first) - began >= DELAY_SEC + REQUESTS_SEC
-        assert stopped_at(gang, second) > stopped_at(gang, first)
+        assert stopped_at(gang, second) - stopped_at(gang, first) >= REQUESTS_SEC, "it is asked to end only then"
         assert first.state.drained
         await trio.sleep(60)
         assert not first.ended, "drained on purpose: the arbiter does not count it"

@@ -62,6 +62,6 @@ def _running(operation: Operation, facts: EngineFacts) -> Judgement:
         return Judgement(EndpointStatus.ABNORMAL, counted="the engine process is dead")
     if facts.unhealthy is not None:
         return Judgement(EndpointStatus.ABNORMAL, counted=None if facts.in_grace else facts.unhealthy)
-    if not facts.ready:
-        return Judgement(EndpointStatus.INITIAL)
-    return Judgement(EndpointStatus.NORMAL if operation.paused is None else EndpointStatus.PAUSED)
+    if operation.paused is not None:
+        return Judgement(EndpointStatus.PAUSED)  # also while it ends: until then it may have requests
+    return Judgement(EndpointStatus.NORMAL if facts.ready else EndpointStatus.INITIAL)
