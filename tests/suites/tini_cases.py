@@ -1,7 +1,7 @@
 """Runs tini's `run_inner_tests.py` so that every case is tried: `tini_cases.py FILE SECONDS`, one JSON line a case.
 
 The suite is one function that ends at its first failed assertion. It announces each case by a `print("Running …")`;
-what follows such a line, up to the next one in the same block, is made a case of its own. Nothing else is changed.
+what follows such a line, up to the next one, is made a case of its own. Nothing else is changed.
 A case that waits for ever, as some do under an init that does not reap, is given up after so many seconds.
 """
 
@@ -50,10 +50,16 @@ def _cut(block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             manager = ast.Call(ast.Name(_HELPER, ast.Load()), [label], [])
             case = ast.With([ast.withitem(manager)], [ast.Pass()])
             yield case
-        elif case is None:
+        elif case is None or _holds_cases(statement):
+            case = None
             yield statement
         else:
             case.body.append(statement)
+
+
+def _holds_cases(statement: ast.stmt) -> bool:
+    """They are no part of the case before them: they are tried also when that has failed."""
+    return any(isinstance(node, ast.Name) and node.id == _HELPER for node in ast.walk(statement))
 
 
 @contextmanager
@@ -66,7 +72,7 @@ def _case(label: str) -> Iterator[None]:
     else:
         print(json.dumps({"case": label, "failure": None}), flush=True)
     finally:
-        signal.alarm(_LIMIT_SEC)  # of the case around this one
+        signal.alarm(0)
 
 
 def _give_up(number: int, frame: object) -> None:
