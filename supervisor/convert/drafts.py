@@ -104,6 +104,8 @@ def _header(draft: Draft) -> Iterator[str]:
     yield f"Converted by `podvisor convert` from {where}"
     if not draft.enabled:
         yield "It was not started by itself, so it is not read under this name: rename it to .toml to have it started."
+    if draft.template and not draft.instances:
+        yield f"A template: an empty file {draft.name}NAME.toml makes a unit of it, or a unit that requires it."
     if draft.remarks:
         yield "Not carried over, or not quite:"
         yield from (f"  {remark}" for remark in draft.remarks)

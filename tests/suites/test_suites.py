@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,12 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="tini's s
 pytestmark = pytest.mark.timeout(7200)
 ONE_OF_EACH = ("*::*[[]0*", "*[[]1-1-rewrite_map1-*")
 """Under the control most cases fail by their time limit, so not every variant of each."""
+
+
+@pytest.fixture(autouse=True)
+def long_test() -> None:
+    """They take minutes: no traces of all threads after two of them."""
+    faulthandler.cancel_dump_traceback_later()
 
 
 def suite(name: str, directory: Path) -> Path:
