@@ -16,6 +16,8 @@ _PLAIN = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v":
           "\\": "\\", '"': '"', "'": "'", "s": " "}  # fmt: skip
 _CODE = re.compile(r"x([0-9a-fA-F]{2})|([0-7]{3})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})")
 _BLANKS = " \t\n\r"
+_SEMICOLON = re.compile(r"\\;(?=[ \t\n\r]|$)")
+"""A word of its own that ends no command; in quotes, or beside other letters, the backslash stays."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _FOR_ROOT: Mapping[str, str] = {
@@ -77,7 +79,10 @@ def words(value: str) -> list[Word]:
         if value[position] in _BLANKS:
             position += 1
             continue
-        word, position = _word(value, position)
+        if _SEMICOLON.match(value, position):
+            word, position = Word(";", bare=False), position + 2
+        else:
+            word, position = _word(value, position)
         found.append(word)
     return found
 
@@ -141,7 +146,7 @@ def commands(value: str, specifiers: Specifiers) -> Iterator[Command]:
                 yield _command(current, specifiers)
             current = []
         else:
-            current.append(Word(";", bare=False) if word.text == "\\;" else word)
+            current.append(word)
 
 
 def _command(line: list[Word], specifiers: Specifiers) -> Command:

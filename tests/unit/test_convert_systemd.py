@@ -32,6 +32,7 @@ def service(*lines: str) -> str:
         (r"/bin/x \x41\102\u00e9\U0001f600", ["/bin/x", "AB\u00e9\U0001f600"]),
         (r"/bin/x a\qb \\d", ["/bin/x", r"a\qb", r"\d"]),
         (r"/bin/x a\;b \; c", ["/bin/x", r"a\;b", ";", "c"]),
+        (r"""/bin/x "\;" "\\;" \\; ';'""", ["/bin/x", r"\;", r"\;", r"\;", ";"]),
         ("/bin/x $$HOME a$$b a$b $", ["/bin/x", "$HOME", "a$b", "a$b", "$"]),
         ("/bin/x ${A} ${A}${B} p${A}s ${NONE}", ["/bin/x", "1", "12", "p1s", ""]),
         ("/bin/x $${A} '${A}' \"$${A}\"", ["/bin/x", "${A}", "1", "${A}"]),
