@@ -20,8 +20,8 @@ CLEAN_SIGNALS = ("SIGHUP", "SIGINT", "SIGTERM", "SIGPIPE")
 """An end by one of these is a success here; for supervisord every signal is unexpected."""
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _SIZES = {"kb": "KiB", "mb": "MiB", "gb": "GiB"}
-_STANDARD_ERROR = ("/dev/stderr", "/dev/fd/2", "/proc/self/fd/2")
-_STANDARD_STREAMS = (*_STANDARD_ERROR, "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+_STANDARD_ERROR = ("/dev/stderr", "/dev/fd/2", "/proc/self/fd/2", "/proc/1/fd/2")
+_STANDARD_STREAMS = (*_STANDARD_ERROR, "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/proc/1/fd/1")
 _EVENTS = "supervisord's events for its listeners have no counterpart; `podvisor logs` has the lines themselves"
 
 NOT_CARRIED_OVER: Mapping[str, tuple[str, str]] = {
@@ -159,6 +159,9 @@ class Program:
             retries, seconds = self._number("startretries", 3), self._number("startsecs", 1)
         except Unconvertible as error:
             self._draft.remarks.append(lost(place.place if place else self._draft.place, str(error)))
+            return
+        if seconds == 0:
+            self._set("StartLimitBurst", 0, place)  # no start is ever too short, so that none is counted
             return
         window = (retries + 1) * seconds + retries * (retries + 1) // 2
         self._set("StartLimitBurst", retries + 1, place)

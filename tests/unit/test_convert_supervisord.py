@@ -118,6 +118,24 @@ def test_restart(
 
 
 @pytest.mark.parametrize(
+    "lines, burst, interval",
+    [
+        (("autorestart=true",), 4, 10),
+        (("autorestart=true", "startretries=0"), 1, 1),
+        (("autorestart=true", "startsecs=0", "startretries=3"), 0, None),
+        (("startretries=3", "startsecs=2"), 4, 14),
+        (("autorestart=false",), 5, None),
+    ],
+)
+def test_a_start_limit_for_starts_that_are_over_at_once(
+    tmp_path: Path, lines: tuple[str, ...], burst: int, interval: float | None
+) -> None:
+    """A program that lives longer than startsecs is restarted without end, as supervisord does it."""
+    unit, _ = one(tmp_path, *lines)
+    assert (unit.service.restart.limit_burst, unit.service.restart.limit_interval_sec) == (burst, interval)
+
+
+@pytest.mark.parametrize(
     "lines, stdout, stderr",
     [
         ((), None, None),
@@ -125,6 +143,7 @@ def test_restart(
         (("stdout_logfile=NONE",), "null", "prefix"),
         (("stdout_logfile=/dev/stdout", "stdout_logfile_maxbytes=0"), "pass", "prefix"),
         (("stdout_logfile=/dev/fd/1", "redirect_stderr=true"), "pass", None),
+        (("stdout_logfile=/proc/1/fd/1",), "pass", "prefix"),
         (("stdout_logfile=/dev/stdout", "stderr_logfile=/dev/stderr"), "pass", "pass"),
         (("stdout_logfile=/a", "stderr_logfile=/b"), "file:/a", "file:/b"),
         (("stderr_logfile=/b",), None, "file:/b"),

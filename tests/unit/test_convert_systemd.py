@@ -255,3 +255,76 @@ def test_without_a_command_there_is_no_unit(tmp_path: Path) -> None:
     conversion = converted(tmp_path, {"web.service": "[Service]\nRestart=always\n"})
     assert conversion.files == ()
     assert "this is no unit here: the key ExecStart is missing" in remarks(conversion)[-1]
+
+
+def test_what_is_found_on_many_machines(tmp_path: Path) -> None:
+    """A daemon that forks, a web application beside its proxy, a job for the start: as they are usually written."""
+    files = {
+        "proxy.service": """[Unit]
+Description=A web proxy
+Documentation=man:proxy(8) https://example.org/proxy
+After=network-online.target remote-fs.target
+Wants=network-online.target
+
+[Service]
+Type=forking
+PIDFile=/run/proxy.pid
+ExecStartPre=/usr/sbin/proxy -t -c /etc/proxy.conf
+ExecStart=/usr/sbin/proxy -c /etc/proxy.conf
+ExecReload=/bin/kill -s HUP $MAINPID
+ExecStop=/bin/kill -s QUIT $MAINPID
+KillMode=mixed
+TimeoutStopSec=5
+PrivateTmp=true
+
+[Install]
+WantedBy=multi-user.target
+""",
+        "app.service": """[Unit]
+Description=App server
+Requires=proxy.service
+After=proxy.service
+StartLimitIntervalSec=300
+StartLimitBurst=5
+
+[Service]
+Type=notify
+User=app
+Group=app
+WorkingDirectory=/srv/app
+EnvironmentFile=/etc/app.env
+ExecStart=/srv/app/venv/bin/app \\
+    --workers 3 \\
+    --bind 127.0.0.1:8000 \\
+    "app.main:create()"
+Restart=always
+RestartSec=10
+LimitNOFILE=65536
+NoNewPrivileges=true
+AmbientCapabilities=CAP_NET_BIND_SERVICE
+MemoryMax=2G
+SyslogIdentifier=app
+ReadWriteDirectories=/srv/app
+
+[Install]
+WantedBy=multi-user.target
+""",
+        "migrate.service": """[Unit]
+Before=app.service
+ConditionPathExists=/srv/app/migrations
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/srv/app/venv/bin/app migrate
+""",
+    }
+    conversion = converted(tmp_path, files, *files)
+    found = units(conversion)
+    proxy, app, migrate = found["proxy"], found["app"], found["migrate"]
+    assert (proxy.service.exit_type, proxy.service.stop.kill_mode, proxy.service.exec_stop) == ("cgroup", "mixed", ())
+    assert proxy.documentation == ("man:proxy(8)", "https://example.org/proxy")
+    assert argv(app)[1:] == ["--workers", "3", "--bind", "127.0.0.1:8000", "app.main:create()"]
+    assert (app.service.type, app.service.restart.limit_interval_sec) == (ServiceType.NOTIFY, 300)
+    assert (app.dependencies.requires, migrate.dependencies.before) == (("proxy",), ("app",))
+    assert not [line for line in remarks(conversion) if "not known to `podvisor convert`" in line]
