@@ -72,7 +72,8 @@ _WHY: Mapping[str, str] = {
     "Service.ImportCredential": "only LoadCredential with an absolute path is there",
     **dict.fromkeys(
         ("Service.Private*", "Service.Protect*", "Service.Restrict*", "Service.NoNewPrivileges", "Service.Capability*",
-         "Service.AmbientCapabilities", "Service.SystemCall*", "Service.SecureBits", "Service.ReadWritePaths", "Service.*Directories",
+         "Service.AmbientCapabilities", "Service.SystemCall*", "Service.SecureBits", "Service.ReadWritePaths",
+         "Service.*Directories",
          "Service.ReadOnlyPaths", "Service.InaccessiblePaths", "Service.ExecPaths", "Service.NoExecPaths",
          "Service.Bind*", "Service.TemporaryFileSystem", "Service.Mount*", "Service.Root*", "Service.Lock*",
          "Service.MemoryDeny*", "Service.ProcSubset", "Service.RemoveIPC", "Service.Personality",
