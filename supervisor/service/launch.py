@@ -28,6 +28,7 @@ class Launch(msgspec.Struct, frozen=True):
     critical_processes: tuple[str, ...] = ()
     """fnmatch(3) patterns of descendants without which the unit is dead."""
     epoch: int | None = None
+    unit: str = ""
 
 
 LaunchFactory = Callable[[], Launch]
@@ -54,6 +55,7 @@ def unit_launch(unit: Unit, base_environment: Mapping[str, str], variables: Mapp
         execution=execution,
         critical_processes=() if expanded.engine is None else expanded.engine.critical_processes,
         epoch=int(epoch) if epoch else None,
+        unit=unit.name,
     )
 
 

@@ -23,6 +23,8 @@ Complaint = tuple[KeyPath, str]
 PROBE_SECTIONS = ("Startup", "Readiness", "Liveness")
 _CHECKS = ("Http", "Tcp", "Exec", "LogLine")
 _ASKED = ("PeriodSec", "TimeoutSec", "FailureThreshold", "SuccessThreshold")
+WITH_A_CANARY = (Launcher.VLLM, Launcher.SGLANG)
+"""Launchers that bring a request of their own."""
 _COMMANDS = ("ExecStart", "ExecStartPre", "ExecStartPost", "ExecStop", "ExecStopPost")
 
 
@@ -45,6 +47,7 @@ def unit_complaints(unit: Unit, data: Mapping[str, object]) -> Iterator[Complain
     yield from _main_process(unit, keys)
     yield from _service(unit.service, keys)
     yield from _probes(unit, data)
+    yield from _canary(unit)
     if unit.engine is not None:
         yield from _engine(unit.engine, data)
 
@@ -95,6 +98,24 @@ def _probes(unit: Unit, data: Mapping[str, object]) -> Iterator[Complaint]:
             yield (section, "LogLine"), 'a unit of Type "external" has no output of ours'
     if probes.liveness_action is LivenessAction.REPORT and unit.engine is None:
         yield ("Liveness", "OnFailure"), 'only an engine is reported to a controller: use "restart" or "none"'
+
+
+def _canary(unit: Unit) -> Iterator[Complaint]:
+    canary = unit.probes.canary
+    if canary is None or not canary.enabled:
+        return
+    launcher = None if unit.engine is None else unit.engine.launcher
+    if canary.check is None and launcher not in WITH_A_CANARY:
+        yield ("Canary",), "the key Http is missing: only the engine's user knows a request that makes it work"
+    if unit.service.type is ServiceType.ONESHOT:
+        yield ("Canary",), 'a unit of Type "oneshot" ends when its work is done: it cannot be probed'
+    elif launcher in (None, Launcher.EXEC) and not _tells_when_ready(unit):
+        yield ("Canary",), "sent only to what has been ready once: add [Readiness], or it would find what still loads"
+
+
+def _tells_when_ready(unit: Unit) -> bool:
+    probes = unit.probes
+    return unit.service.type is ServiceType.NOTIFY or (probes.startup or probes.readiness) is not None
 
 
 def _without_effect(section: str, probe: Probe, data: Mapping[str, object]) -> Iterator[Complaint]:

@@ -315,7 +315,13 @@ EXTERNAL = '[Service]\nType = "external"\n'
         (START + 'LoadCredential = ["token:/run/token"]', [
             "u.toml:3: Service.LoadCredential: [\"token:/run/token\"] is known, but not carried out by this version"
         ]),
-        (START + "[Canary]\nEnabled = true", ["u.toml:3: Canary: known, but not carried out by this version"]),
+        (START + '[Readiness]\nLogLine = "up"\n[Canary]\nEnabled = true', [
+            "u.toml:5: Canary: the key Http is missing: only the engine's user knows a request that makes it work"
+        ]),
+        (START + '[Canary]\nHttp = "http://a/work"', [
+            "u.toml:3: Canary: sent only to what has been ready once: add [Readiness], "
+            "or it would find what still loads"
+        ]),
         (START + "[Engine]\nEndpoints = 2", [
             "u.toml:4: Engine.Endpoints: 2 is known, but not carried out by this version; 1 would be"
         ]),
