@@ -20,7 +20,7 @@ from supervisor.shared.tokens import TokenError, TokenFile
 from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.expand import ExpansionError, expand_unit, undefined_variables
 from supervisor.unit.machine_checks import PLACEMENT, is_placement
-from supervisor.unit.model import Unit
+from supervisor.unit.model import RestartWith, Unit
 from supervisor.unit.parse import load_units
 from supervisor.version import VERSION
 
@@ -44,8 +44,13 @@ class Configuration(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
 
     @property
-    def engine_unit(self) -> Unit | None:
-        return next((unit for unit in self.units if unit.engine is not None), None)
+    def engines(self) -> tuple[tuple[Unit, ...], ...]:
+        """The endpoints of each engine's file. The engine that may belong to a gang comes first."""
+        by_file: dict[str, tuple[Unit, ...]] = {}
+        for unit in sorted(self.units, key=_endpoint_number):
+            if unit.engine is not None:
+                by_file[unit.engine.declared_by] = (*by_file.get(unit.engine.declared_by, ()), unit)
+        return tuple(sorted(by_file.values(), key=_stays_local))
 
     @property
     def coordinated(self) -> bool:
@@ -145,6 +150,15 @@ def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:
     assert shared.engine is not None, f"{unit.name} is no engine"
     engine = replace(shared.engine, base_port=0)
     return hashlib.sha256(repr(replace(shared, source=Path(), engine=engine)).encode()).hexdigest()[:16]
+
+
+def _endpoint_number(unit: Unit) -> int:
+    return unit.engine.endpoint_number if unit.engine is not None else 0
+
+
+def _stays_local(endpoints: tuple[Unit, ...]) -> bool:
+    engine = endpoints[0].engine
+    return engine is not None and engine.restart_with is RestartWith.LOCAL
 
 
 def _token_problems(settings: Settings, config: Path | None) -> Iterator[Problem]:

@@ -30,9 +30,12 @@ class Rank(msgspec.Struct, frozen=True):
         return "[::1]" if ":" in self.pod_ip else "127.0.0.1"
 
 
-def rank_of(placement: StartCmdMsg, *, pod_ip: str) -> Rank:
-    """This pod's rank; with fewer data-parallel ranks than nodes, node 0 serves and the others follow it."""
-    endpoint = placement.endpoints[0]
+def rank_of(placement: StartCmdMsg, number: int = 0, *, pod_ip: str) -> Rank:
+    """The rank of this pod's endpoint of that number.
+
+    With fewer data-parallel ranks than nodes, node 0 serves and the others follow it.
+    """
+    endpoint = placement.endpoints[number]
     return Rank(
         node_rank=placement.node_rank,
         port=int(endpoint.business_port),
