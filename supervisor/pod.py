@@ -27,15 +27,18 @@ from supervisor.engine.model.rules import coordinated_rules, standalone_rules
 from supervisor.engine.pod_engine import PodEngine
 from supervisor.engine.pod_engine import Surroundings as EngineSurroundings
 from supervisor.engine.register_manager import RegisterManager, ServicePorts
+from supervisor.engine.run_history import RunHistory
 from supervisor.engine.supervision import EngineSupervision, SupervisionSettings
 from supervisor.host import Host
+from supervisor.service.exit_archive import ExitArchive
+from supervisor.service.exits import Exits
 from supervisor.service.launch import unit_launch
 from supervisor.service.operations import nothing_to_wait_for
 from supervisor.service.outcomes import Observer, Transition
 from supervisor.service.service import Service
 from supervisor.service.units import Units
 from supervisor.unit import endpoints as ports
-from supervisor.unit.events import ReportStartLimit
+from supervisor.unit.events import RecordEnding, ReportStartLimit
 from supervisor.unit.graph import Graph
 from supervisor.unit.model import Engine, EngineStart, RestartWith, StartLimitAction, Unit
 from supervisor.unit.state import Rules, rules_of
@@ -70,6 +73,7 @@ class Pod:
             lambda: {**configuration.environment, **self._placement()},
             started_elsewhere=[unit.name for unit in configuration.units if self._waits_for_controller(unit)],
         )
+        self._archive = ExitArchive(configuration.state_dir, configuration.boot_id)
         for unit in configuration.units:
             self.units.add(self._service(unit))
         for endpoints in configuration.engines:
@@ -94,6 +98,7 @@ class Pod:
             for supervision in self.supervisions.values():
                 await nursery.start(supervision.run)
             nursery.start_soon(self._hurry_when_told)
+            nursery.start_soon(self._archive.run)
             task_status.started()
 
     async def leave(self) -> None:
@@ -109,6 +114,7 @@ class Pod:
         left = await self.units.stop_all(deadline, asked_by=ASKED_BY, reason=self._ending.reason)
         for name, report in left.items():
             log.error("%s is not gone: %s", name, "; ".join(report.survivors), extra={"unit": name})
+        self._archive.flush()
 
     def readiness(self, registered: bool | None) -> Readiness:
         """`registered`: whether the controller knows this pod; None without one."""
@@ -147,7 +153,8 @@ class Pod:
 
     def _service(self, unit: Unit) -> Service:
         environment = self._configuration.environment
-        output, observers = self._host.output_of(unit), self._observers(unit)
+        exits = Exits(self._archive.earlier(unit.name))
+        output, observers = self._host.output_of(unit), self._observers(unit, exits)
         if unit.engine is None:
             return Service(
                 unit,
@@ -157,6 +164,7 @@ class Pod:
                 lambda: unit_launch(unit, environment, self._placement()),
                 around=self.units.surroundings_of(unit.name),
                 observers=observers,
+                exits=exits,
             )
         return Service(
             unit,
@@ -166,6 +174,7 @@ class Pod:
             lambda: self._endpoint(unit).launch(),
             around=self.units.surroundings_of(unit.name, partial(self._before_spawn, unit)),
             observers=observers,
+            exits=exits,
         )
 
     def _engine_rules(self, unit: Unit) -> Rules:
@@ -230,6 +239,7 @@ class Pod:
                 write_stdout=self._host.write_stdout,
             ),
             RegisterManager(identity, _service_ports(unit.engine), state_dir),
+            RunHistory(state_dir),
             SupervisionSettings(
                 operation=OperationSettings(
                     enabled=fault.enable_engine_relaunch,
@@ -242,13 +252,17 @@ class Pod:
             self._ending.restart_container,
         )
 
-    def _observers(self, unit: Unit) -> tuple[Observer, ...]:
+    def _observers(self, unit: Unit, exits: Exits) -> tuple[Observer, ...]:
         def end_at_start_limit(transition: Transition) -> None:
             for action in transition.actions:
                 if isinstance(action, ReportStartLimit):
                     self._start_limit_hit(unit, action)
 
-        return (end_at_start_limit,)
+        def keep_exits(transition: Transition) -> None:
+            if any(isinstance(action, RecordEnding) for action in transition.actions):
+                self._archive.note(unit.name, lambda: exits.view)
+
+        return (end_at_start_limit, keep_exits)
 
     def _start_limit_hit(self, unit: Unit, report: ReportStartLimit) -> None:
         """The unit only reports; this ends the supervisor by the way that the arbiter's word goes, engine or not."""

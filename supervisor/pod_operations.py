@@ -39,7 +39,7 @@ class PodOperations:
         return self._service(name).view(trio.current_time())
 
     def exits(self, name: str) -> wire.ExitsView:
-        return wire.ExitsView(exits=tuple(record.view for record in reversed(list(self._service(name).exits))))
+        return self._service(name).exits.view
 
     async def change(self, name: str, verb: str, *, asked_by: str, local: bool) -> wire.UnitView:
         """Raises NoSuchUnit, Refused. Cancelled: what was asked for goes on."""
@@ -56,6 +56,8 @@ class PodOperations:
         if supervision is None:
             raise Refused("there is no engine unit in this pod")
         if not supervision.coordinated:
+            if any(endpoint.restoring for endpoint in supervision.engine.endpoints):
+                raise Refused(f"a snapshot of {supervision.engine.name} is being restored: ask again when it is ready")
             try:
                 async with trio.open_nursery() as nursery:
                     for service in supervision.engine.services:

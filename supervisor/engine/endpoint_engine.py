@@ -131,6 +131,10 @@ class EndpointEngine:
             endpoint_id=self.id,
         )
 
+    @property
+    def restoring(self) -> bool:
+        return self.service.state.sub_state is SubState.RESTORING
+
     def death(self) -> str | None:
         """Why the engine is dead though nobody asked for it; None while it lives or was stopped."""
         state = self.service.state
@@ -153,6 +157,8 @@ class EndpointEngine:
 
 
 def is_starting(state: UnitState) -> bool:
+    if state.falls_back:
+        return True
     return state.state is RunState.ACTIVATING and state.sub_state is not SubState.AUTO_RESTART
 
 

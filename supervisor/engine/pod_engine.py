@@ -190,7 +190,8 @@ class PodEngine:
         if again:
             number = self._operation().relaunch_count + 1
             self.announce_relaunch(number, placement, endpoint.service.state.reason)
-        self._feed(progress.StartedLocally(placement, placement.epoch or 0, endpoint.id, again))
+        reason = endpoint.service.state.reason
+        self._feed(progress.StartedLocally(placement, placement.epoch or 0, endpoint.id, again, reason))
         await endpoint.before_spawn()
 
     def _standalone(self) -> StartCmdMsg:

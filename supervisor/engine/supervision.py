@@ -22,6 +22,8 @@ from supervisor.engine.node_manager import NodeManager
 from supervisor.engine.operator import Operator
 from supervisor.engine.pod_engine import PodEngine, Surroundings
 from supervisor.engine.register_manager import RegisterManager
+from supervisor.engine.restore_watch import watch_restore
+from supervisor.engine.run_history import RunHistory
 from supervisor.service.changes import Changes
 from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet
 from supervisor.shared.error_window import ErrorWindow
@@ -45,6 +47,7 @@ class EngineSupervision:
         self,
         surroundings: Surroundings,
         registration: RegisterManager,
+        history: RunHistory,
         settings: SupervisionSettings,
         end_supervisor: Callable[[str], None],
     ) -> None:
@@ -53,6 +56,7 @@ class EngineSupervision:
         operation = Operation(surroundings.boot_id, booted_at=now, since=now, epoch=known.epoch, term=known.term)
         self.coordinated = settings.coordinated
         self.registration = registration
+        self._history = history
         self.engine = PodEngine(surroundings, lambda: self.operator.state, lambda event: self.operator.feed(event))
         self.operator = Operator(operation, settings.operation, self.engine, end_supervisor)
         self.node_manager = NodeManager(
@@ -89,6 +93,7 @@ class EngineSupervision:
 
     def _watch(self, endpoint: EndpointEngine, nursery: trio.Nursery) -> None:
         nursery.start_soon(watch_for_death, endpoint, self.operator)
+        nursery.start_soon(watch_restore, endpoint, self.operator)
         nursery.start_soon(endpoint.segments.watch)
         nursery.start_soon(self._relay, endpoint.service.changed)
         if not self.coordinated:
@@ -98,6 +103,7 @@ class EngineSupervision:
         while True:
             changed = source.next()
             self.registration.record(self.operator.state)
+            self._history.record(self.operator.state)
             self.changed.announce()
             await changed.wait()
 

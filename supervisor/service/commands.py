@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from collections.abc import Mapping
 
 import trio
 
@@ -27,8 +28,9 @@ async def run_command(
     stdout: int | None,
     stderr: int | None,
     timeout_sec: float = math.inf,
+    environment: Mapping[str, str] | None = None,
 ) -> str | None:
-    """None if it succeeded, else what went wrong, in words.
+    """None if it succeeded, else what went wrong, in words. `environment` is added to the unit's.
 
     Whether it ends, is out of time or is cancelled: its whole process tree is gone when this returns, unless
     something survives SIGKILL for `KILL_DEADLINE_SEC`.
@@ -36,7 +38,8 @@ async def run_command(
     invocation_id = uuid.uuid4().hex
     name = command.argv[0]
     try:
-        child = await processes.spawn(spawn_of(launch, command.argv, {"INVOCATION_ID": invocation_id}, stdout, stderr))
+        own = {**(environment or {}), "INVOCATION_ID": invocation_id}
+        child = await processes.spawn(spawn_of(launch, command.argv, own, stdout, stderr))
     except SpawnError as error:
         return error.reason
     try:

@@ -27,6 +27,9 @@ class Launch(msgspec.Struct, frozen=True):
     execution: Execution = msgspec.field(default_factory=Execution)
     critical_processes: tuple[str, ...] = ()
     """fnmatch(3) patterns of descendants without which the unit is dead."""
+    restore: Command | None = None
+    """Started in place of `argv` where a snapshot is to be restored."""
+    diagnose: Command | None = None
     epoch: int | None = None
     unit: str = ""
 
@@ -46,14 +49,16 @@ def unit_launch(unit: Unit, base_environment: Mapping[str, str], variables: Mapp
     """
     expanded, from_files = expanded_unit(unit, base_environment, variables)
     service, execution = expanded.service, expanded.service.execution
-    epoch = variables.get("EPOCH")
+    epoch, engine = variables.get("EPOCH"), expanded.engine
     return Launch(
         argv=() if service.exec_start is None else service.exec_start.argv,
         environment=environment_of(unit, execution, base_environment, variables, from_files),
         probes=expanded.probes,
         commands=declared_commands(service),
         execution=execution,
-        critical_processes=() if expanded.engine is None else expanded.engine.critical_processes,
+        critical_processes=() if engine is None else engine.critical_processes,
+        restore=None if engine is None else engine.restore_exec,
+        diagnose=None if engine is None else engine.diagnose_exec,
         epoch=int(epoch) if epoch else None,
         unit=unit.name,
     )

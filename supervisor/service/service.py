@@ -24,7 +24,7 @@ from supervisor.service.processes import Processes
 from supervisor.service.unit_output import UnitOutput
 from supervisor.service.view import unit_view
 from supervisor.unit import events as ev
-from supervisor.unit.descent import BACKSTOP_SEC, KILL_DEADLINE_SEC
+from supervisor.unit.descent import BACKSTOP_SEC, DIAGNOSE_SEC, KILL_DEADLINE_SEC
 from supervisor.unit.machine import step
 from supervisor.unit.model import Unit
 from supervisor.unit.restart import Ending
@@ -43,6 +43,9 @@ _NOTHING_TO_DO = frozenset(
 """Where no operation is wanted any more. Not `unkillable`: a stop ladder that is late still does its work."""
 
 
+_STARTS = (SubState.LOADING, SubState.RESTORING)
+
+
 class Service:
     """Runs one unit. `state` is a snapshot; `changed` tells when there is a new one."""
 
@@ -56,6 +59,7 @@ class Service:
         *,
         around: Surroundings | None = None,
         observers: Sequence[Observer] = (),
+        exits: Exits | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.unit = unit
@@ -63,7 +67,7 @@ class Service:
         self.output = output
         self.state = UnitState()
         self.changed = Changes()
-        self.exits = Exits()
+        self.exits = exits or Exits()
         self._since = datetime.now(UTC)
         self._operations = Operations(rules, processes, output, launch, around or Surroundings())
         self._processes = processes
@@ -154,7 +158,7 @@ class Service:
 
     def progress_age_sec(self, now: float) -> float | None:
         """How long the start has been standing still, by the clock that gives it up; None outside of a start."""
-        if self.state.clock is None or self.state.sub_state is not SubState.LOADING:
+        if self.state.clock is None or self.state.sub_state not in _STARTS:
             return None
         return now - progress_at(self.rules.start, self.state.clock)
 
@@ -185,8 +189,8 @@ class Service:
         self._closing = True
         if self._nursery is None:
             return  # it has ended by an error of our own
-        # ExecStop, the grace and ExecStopPost each have TimeoutStopSec; what takes longer is killed.
-        limit = 3 * self.rules.stop.timeout_sec + KILL_DEADLINE_SEC + BACKSTOP_SEC
+        # DiagnoseExec; ExecStop, the grace and ExecStopPost each have TimeoutStopSec; what takes longer is killed.
+        limit = DIAGNOSE_SEC + 3 * self.rules.stop.timeout_sec + KILL_DEADLINE_SEC + BACKSTOP_SEC
         self._life.deadline = trio.current_time() + limit
         self._hear(ev.Stop("podvisor", "its supervisor ends"))
         self.changed.announce()  # it may have been at rest already
@@ -241,6 +245,9 @@ class Service:
         """Let what runs beside the machine follow it."""
         if state.sub_state in _NOTHING_TO_DO:
             self._operations.cancel(state.reason)
+        diagnosis = self._operations.diagnosis
+        if diagnosis is not None and state.sub_state is not SubState.DIAGNOSE:
+            diagnosis.end()
         invocation = self._operations.invocation
         if invocation is None:
             return
@@ -253,9 +260,15 @@ class Service:
         invocation = self._operations.invocation
         oom = invocation is not None and not ending.asked and invocation.was_oom_killed(ending.signal)
         tail = tuple(self.output.lines_of_life(TAIL_LINES))
-        self.exits.add(ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail))
+        diagnosis = self._operations.diagnosis
+        evidence = () if diagnosis is None else diagnosis.lines
+        self.exits.add(ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail, evidence))
 
     async def _await_spawn(self, target: int) -> None:
-        state = await self.wait_until(lambda state: state.started >= target or state.ended >= target or state.at_rest)
+        state = await self.wait_until(
+            lambda state: (
+                state.started >= target or (state.ended >= target and not state.cold) or state.at_rest
+            )  # a start whose RestoreExec cannot be executed goes on cold
+        )
         if state.started < target and not state.skipped:
             raise StartFailed(state.reason)

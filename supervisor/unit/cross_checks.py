@@ -50,6 +50,7 @@ def unit_complaints(unit: Unit, data: Mapping[str, object]) -> Iterator[Complain
     yield from _service(unit.service, keys)
     yield from _probes(unit, data)
     yield from _canary(unit)
+    yield from _restore(unit)
     if unit.engine is not None:
         yield from _engine(unit.engine, data)
 
@@ -113,6 +114,14 @@ def _canary(unit: Unit) -> Iterator[Complaint]:
         yield ("Canary",), 'a unit of Type "oneshot" ends when its work is done: it cannot be probed'
     elif launcher in (None, Launcher.EXEC) and not _tells_when_ready(unit):
         yield ("Canary",), "sent only to what has been ready once: add [Readiness], or it would find what still loads"
+
+
+def _restore(unit: Unit) -> Iterator[Complaint]:
+    engine = unit.engine
+    if engine is None or engine.restore_exec is None:
+        return
+    if engine.launcher is Launcher.EXEC and not _tells_when_ready(unit):
+        yield ("Engine", "RestoreExec"), "nothing would say when the snapshot is restored: add [Readiness]"
 
 
 def _tells_when_ready(unit: Unit) -> bool:

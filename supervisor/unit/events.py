@@ -184,6 +184,14 @@ class Spawn(msgspec.Struct, frozen=True):
     """Answered by Spawned or SpawnFailed."""
 
     reason: str
+    restores: bool = False
+    """With RestoreExec in place of what starts the unit cold."""
+
+
+class Diagnose(msgspec.Struct, frozen=True):
+    """Answered by CommandsDone. What stops the unit afterwards does not wait for it."""
+
+    reason: str
 
 
 class StopTree(msgspec.Struct, frozen=True):
@@ -209,4 +217,4 @@ class ReportStartLimit(msgspec.Struct, frozen=True):
     reason: str
 
 
-Action = AwaitDependencies | RunCommands | Spawn | StopTree | RecordEnding | ReportStartLimit
+Action = AwaitDependencies | RunCommands | Spawn | Diagnose | StopTree | RecordEnding | ReportStartLimit

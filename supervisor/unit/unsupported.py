@@ -19,11 +19,9 @@ NOT_CARRIED_OUT: Mapping[str, tuple[object, ...]] = {
     "Engine.Launcher": ("exec", "llama-server"),
     "Engine.DataParallel": ("none",),
     "Engine.LocalRanks": (),
-    "Engine.DiagnoseExec": (),
     "Engine.DeviceHealthProbe": (),
     "Engine.RecoverHttp": (),
     "Engine.RecoverExec": (),
-    "Engine.RestoreExec": (),
     "Engine.DeviceMemoryProbe": ("off",),
 }
 

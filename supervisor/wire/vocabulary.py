@@ -47,7 +47,7 @@ class ErrorCode(StrEnum):
     BUSY = "busy"
     """A relaunch is in progress and the command names no epoch that could overtake it; ask again."""
     RESTORING = "restoring"
-    """Of a peer that cannot take commands yet; ask again."""
+    """A snapshot is being restored (RestoreExec), and only then; ask again."""
     STALE_TERM = "stale_term"
     """A controller with a higher term was seen: the sender is deposed."""
     STALE_EPOCH = "stale_epoch"

@@ -123,6 +123,30 @@ def test_a_placement_may_move_the_pod_to_another_instance() -> None:
 
 
 @pytest.mark.seed("S10")
+@pytest.mark.parametrize("command", [restart(), *NEWER])
+def test_while_a_snapshot_is_restored_no_relaunch_begins_and_afterwards_it_does(command: Command) -> None:
+    rig = rig_at(Step.LOADING)
+    rig.feed(progress.Restoring(0, under_way=True))
+    rig.feed(progress.Restoring(1, under_way=True))
+    rig.feed(progress.Restoring(0, under_way=False))
+    assert unchanged(rig, command) is ErrorCode.RESTORING
+    rig.feed(progress.Restoring(1, under_way=False))
+    if command == restart():
+        rig.loaded()  # it names no epoch, and so waits for its turn
+    rig.accepted(command)
+
+
+@pytest.mark.seed("S10")
+def test_a_snapshot_being_restored_stands_in_the_way_of_nothing_else() -> None:
+    rig = rig_at(Step.LOADING)
+    rig.feed(progress.Restoring(0, under_way=True))
+    rig.accepted(start(2, "run-2"))  # the same again joins
+    rig.accepted(abort("run-2"))
+    rig.wait(60)
+    rig.accepted(stop())
+
+
+@pytest.mark.seed("S10")
 @pytest.mark.parametrize("step", BUSY)
 def test_a_restart_without_an_epoch_cannot_be_ordered_and_waits_its_turn(step: Step) -> None:
     """F14: busy is only for callers without an epoch; the controller's newer epoch overtakes."""
@@ -355,7 +379,7 @@ def test_start_is_taken_even_if_the_freeze_is_over() -> None:
 
 def test_start_after_an_unnamed_abort_while_stopping() -> None:
     rig = rig_at(Step.STOPPING)
-    rig.accepted(abort())
+    rig.accepted(abort("run-2"))
     rig.stopped()
     rig.clean()
     assert unchanged(rig, start(2, "run-2")) is ErrorCode.ABORTED
@@ -477,7 +501,7 @@ def test_an_abort_while_stopping_lets_the_stop_finish(step: Step) -> None:
 def test_an_abort_takes_back_a_restart_that_has_not_started_yet() -> None:
     rig = rig_at(Step.DONE)
     rig.accepted(restart())
-    rig.accepted(abort())
+    rig.accepted(abort("run-2"))
     rig.stopped()
     rig.clean()
     assert rig.state.step is Step.ABORTED

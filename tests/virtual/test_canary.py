@@ -155,7 +155,7 @@ async def test_in_a_gang_it_is_reported_by_its_name_until_it_works_again(
         assert pod.it.supervision is not None
         await pod.it.supervision.operator.command(placement(1))
         await trio.sleep(60)
-        observe, nothing = pod.it.supervision.engine.observation, Delivered()
+        observe, nothing = pod.it.supervision.engine.endpoints[0].observation, Delivered()
         assert reports.due(nothing, observe()) is None
         engine.answers_after_sec = math.inf
         await trio.sleep(90)
@@ -169,4 +169,4 @@ async def test_in_a_gang_it_is_reported_by_its_name_until_it_works_again(
         engine.answers_after_sec = 0.1
         await trio.sleep(60)
         assert reports.observed(told, observe()).unhealthy == frozenset()
-        assert pod.it.supervision.engine.service.state.sub_state is SubState.READY
+        assert pod.it.supervision.engine.services[0].state.sub_state is SubState.READY

@@ -38,7 +38,7 @@ def refuse_operation(state: Operation, message: EngineRestartMsg, settings: Oper
         return stale_epoch(state, message.epoch)
     if state.ever_started and not settings.enabled:
         return Refused(ErrorCode.DISABLED, "enable_engine_relaunch is off on this supervisor")
-    refused = refuse_held(state)
+    refused = refuse_held(state) or _refuse_restoring(state)
     if refused is not None:
         return refused
     # A newer epoch overtakes whatever is in progress; a caller without one cannot be ordered, so it must wait.
@@ -83,6 +83,12 @@ def refuse_differing_epochs(message: EngineRestartMsg) -> Refused | None:
 
 def refuse_held(state: Operation) -> Refused | None:
     return None if state.held_by is None else Refused(ErrorCode.HELD, f"the engine is held by {state.held_by}")
+
+
+def _refuse_restoring(state: Operation) -> Refused | None:
+    if not state.restoring:
+        return None
+    return Refused(ErrorCode.RESTORING, "a snapshot is being restored: ask again when that is done, or stop the engine")
 
 
 def stale_epoch(state: Operation, epoch: int) -> Refused:

@@ -55,6 +55,8 @@ class Operation(msgspec.Struct, frozen=True):
     ever_started: bool = False
     dead: frozenset[int] = frozenset()
     """Endpoints whose engine of this epoch died unasked, and no operation has answered it yet."""
+    restoring: frozenset[int] = frozenset()
+    """Endpoints, by their number in this pod, whose engine is being restored from a snapshot now."""
     reason: str = ""
     """Why this operation was asked for; the banner's words."""
     error: str | None = None

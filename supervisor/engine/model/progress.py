@@ -50,6 +50,14 @@ class EngineDied(msgspec.Struct, frozen=True):
     endpoint_id: int = 0
 
 
+class Restoring(msgspec.Struct, frozen=True):
+    """Whether a snapshot of the endpoint's engine is being restored."""
+
+    number: int
+    """Of the endpoint in this pod."""
+    under_way: bool
+
+
 class ReportAccepted(msgspec.Struct, frozen=True):
     """The controller has taken the death report and said what it will try (seed S12)."""
 
@@ -77,6 +85,7 @@ class StartedLocally(msgspec.Struct, frozen=True):
     endpoint_id: int = 0
     again: bool = False
     """It had run before in this container."""
+    reason: str = ""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -110,6 +119,7 @@ Event = (
     | Loaded
     | Broke
     | EngineDied
+    | Restoring
     | ReportAccepted
     | ReportUndelivered
     | ControllerHeard
@@ -132,6 +142,9 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             return _effect(state, event, now)
         case EngineDied(reason, endpoint_id):
             return _engine_died(state, reason, endpoint_id, now)
+        case Restoring(number, under_way):
+            others = state.restoring - {number}
+            return replace(state, restoring=others | {number} if under_way else others), ()
         case ReportAccepted():
             return _report_accepted(state, event, settings, now)
         case ReportUndelivered(epoch):
@@ -253,6 +266,7 @@ def _started_locally(state: Operation, event: StartedLocally, now: float) -> Ope
         serial=state.serial + 1,
         ever_started=True,
         dead=state.dead - {event.endpoint_id},
+        reason=event.reason,
         error=None,
         relaunch_count=state.relaunch_count + event.again,
     )
