@@ -67,7 +67,7 @@ class Service:
         self.output = output
         self.state = UnitState()
         self.changed = Changes()
-        self.exits = exits or Exits()
+        self.exits = Exits() if exits is None else exits
         self._since = datetime.now(UTC)
         self._operations = Operations(rules, processes, output, launch, around or Surroundings())
         self._processes = processes
