@@ -14,6 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from supervisor import wire
+from supervisor.agreement import disagreements, one_server, parallel_config
+from supervisor.engine.launchers.fabric import Fabric, NoSuchInterface, fabric_of
+from supervisor.process.interfaces import addresses_by_interface
 from supervisor.settings import Settings, load_settings, runtime_directories
 from supervisor.settings_file import ENVIRONMENT
 from supervisor.shared.tokens import TokenError, TokenFile
@@ -21,7 +24,7 @@ from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.expand import ExpansionError, expand_unit, undefined_variables
 from supervisor.unit.machine_checks import PLACEMENT, is_placement
 from supervisor.unit.model import RestartWith, Unit
-from supervisor.unit.parse import load_units
+from supervisor.unit.parse import load, load_units
 from supervisor.version import VERSION
 
 
@@ -42,6 +45,7 @@ class Configuration(msgspec.Struct, frozen=True):
     pod_ip: str
     boot_id: str
     warnings: tuple[str, ...]
+    fabric: Fabric | None = None
 
     @property
     def engines(self) -> tuple[tuple[Unit, ...], ...]:
@@ -72,6 +76,7 @@ def configure(options: Options, environment: Mapping[str, str]) -> Configuration
         problems += error.problems
     if settings is not None:
         problems += _token_problems(settings, options.config)
+        problems += _disagreements(units, settings, options, environment)
     if settings is None or problems:
         raise ConfigurationError(problems)
     supervisor = settings.supervisor
@@ -86,6 +91,7 @@ def configure(options: Options, environment: Mapping[str, str]) -> Configuration
         pod_ip=pod_ip,
         boot_id=str(uuid.uuid4()),
         warnings=warnings,
+        fabric=_fabric(settings, pod_ip, options.config) if any(unit.engine for unit in units) else None,
     )
 
 
@@ -114,7 +120,7 @@ def identity_of(configuration: Configuration, unit: Unit, nm_port: int) -> wire.
         role=supervisor.role,
         pod_ip=configuration.pod_ip,
         nm_port=str(nm_port),
-        parallel_config=_parallel(settings),
+        parallel_config=parallel_config(unit, settings, configuration.environment),
         device_num=supervisor.device_num,
         nnodes=supervisor.nnodes,
         enable_engine_relaunch=fault.enable_engine_relaunch,
@@ -126,6 +132,7 @@ def identity_of(configuration: Configuration, unit: Unit, nm_port: int) -> wire.
         node_index=supervisor.node_index,
         bootstrap_port=str(unit.engine.bootstrap_port),
         rendezvous_ports=f"{first}-{last}",
+        one_server=one_server(unit),
         config_digest=config_digest(unit, configuration.environment),
         version=VERSION,
         protocol=wire.PROTOCOL,
@@ -172,18 +179,32 @@ def _token_problems(settings: Settings, config: Path | None) -> Iterator[Problem
         yield Problem(config or ENVIRONMENT, None, "auth.token_file", str(error))
 
 
-def _parallel(settings: Settings) -> wire.ParallelConfig:
-    sizes = settings.parallel
-    world = sizes.dp_size * sizes.tp_size * sizes.pp_size * sizes.pcp_size
-    return wire.ParallelConfig(
-        dp_size=sizes.dp_size,
-        pcp_size=sizes.pcp_size,
-        tp_size=sizes.tp_size,
-        ep_size=sizes.ep_size,
-        pp_size=sizes.pp_size,
-        world_size=world,
-        local_world_size=max(1, world // settings.supervisor.nnodes),
-    )
+def _disagreements(
+    units: Sequence[Unit], settings: Settings, options: Options, environment: Mapping[str, str]
+) -> Iterator[Problem]:
+    engines = [unit for unit in units if unit.engine is not None and unit.engine.endpoint_number == 0]
+    found = {unit.engine.declared_by: disagreements(unit, settings, environment) for unit in engines if unit.engine}
+    if not any(found.values()):
+        return
+    # Only now are the lines worth the time of reading the files once more.
+    for loaded in load(options.units):
+        for path, message in found.get(loaded.unit.name, ()):
+            yield loaded.document.problem(path, message)
+
+
+def _fabric(settings: Settings, pod_ip: str, config: Path | None) -> Fabric | None:
+    """Ranks of one pod meet on loopback; which interface leads to others, only several nodes ask.
+
+    Raise ConfigurationError.
+    """
+    wanted = settings.supervisor.fabric_interface
+    if wanted is None and settings.supervisor.nnodes == 1:
+        return None
+    try:
+        return fabric_of(addresses_by_interface(), wanted, pod_ip)
+    except NoSuchInterface as error:
+        problem = Problem(config or ENVIRONMENT, None, "supervisor.fabric_interface", str(error))
+        raise ConfigurationError([problem]) from error
 
 
 def _runtime_directory(environment: Mapping[str, str]) -> tuple[Path, tuple[str, ...]]:

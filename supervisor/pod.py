@@ -228,6 +228,7 @@ class Pod:
                 here=Here(
                     pod_ip=configuration.pod_ip,
                     environment=configuration.environment,
+                    fabric=configuration.fabric,
                     device_num=section.device_num,
                     grace_period_sec=section.grace_period_sec,
                 ),

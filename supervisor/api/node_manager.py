@@ -68,4 +68,5 @@ def _error(refused: CommandRefused, status: wire.NodeManagerStatus) -> wire.Erro
         term=status.term,
         epoch=status.epoch,
         boot_id=status.boot_id,
+        category=refused.category,
     )

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from supervisor.engine.launchers import LaunchPlan, plan_launch, rank_of
+from supervisor.engine.launchers import CannotLaunch, LaunchPlan, plan_launch, rank_of
+from supervisor.engine.launchers.environment import engine_environment
+from supervisor.engine.launchers.fabric import Fabric
 from supervisor.engine.model import placement as placements
 from supervisor.engine.model.devices import DevicesError, visible_devices
 from supervisor.engine.model.operation import Operation
@@ -36,6 +38,7 @@ class Here(msgspec.Struct, frozen=True):
     pod_ip: str
     environment: Mapping[str, str]
     """The supervisor's own."""
+    fabric: Fabric | None
     device_num: int
     grace_period_sec: float
 
@@ -80,19 +83,40 @@ class EndpointEngine:
                 placement.node_rank,
                 extra={"unit": self.unit.name, "epoch": placement.epoch},
             )
+        given = {**launch.environment, **self._devices()}
+        environment, left_out = engine_environment(given, plan.environment, plan.unwanted)
+        if left_out:
+            log.warning(
+                "left out of the engine's environment: %s",
+                "; ".join(left_out),
+                extra={"unit": self.unit.name, "epoch": placement.epoch},
+            )
         return replace(
             launch,
             argv=plan.argv,
             probes=plan.probes,
-            environment={**launch.environment, **self._devices(), **plan.environment},
+            environment=environment,
             critical_processes=plan.critical_processes,
+            # Its leader may just be telling it to end; for longer than in a relaunch nothing is to be hoped for.
+            stop_grace_sec=self.unit.service.stop.relaunch_timeout_sec if plan.ignores_kill_signal else None,
         )
 
     def plan(self, placement: StartCmdMsg) -> LaunchPlan:
         """Raises LaunchError."""
         expanded, _ = expanded_unit(self.unit, self._here.environment, self.variables(placement))
-        rank = rank_of(placement, self.engine.endpoint_number, pod_ip=self._here.pod_ip)
-        return plan_launch(expanded, rank)
+        here, number = self._here, self.engine.endpoint_number
+        try:
+            return plan_launch(expanded, rank_of(placement, number, pod_ip=here.pod_ip, fabric=here.fabric))
+        except CannotLaunch as error:
+            raise LaunchError(str(error)) from error
+
+    def beside(self, placement: StartCmdMsg) -> tuple[Launch, Engine]:
+        """What commands beside the engine see, and the engine's table with its strings expanded. Raises LaunchError."""
+        variables = self.variables(placement)
+        launch = unit_launch(self.unit, self._here.environment, variables)
+        expanded, _ = expanded_unit(self.unit, self._here.environment, variables)
+        assert expanded.engine is not None, f"{self.unit.name} is no engine"
+        return replace(launch, environment={**launch.environment, **self._devices()}), expanded.engine
 
     def variables(self, placement: StartCmdMsg) -> dict[str, str]:
         """Raises LaunchError."""
@@ -153,6 +177,7 @@ class EndpointEngine:
             ever_normal=state.ready_once,
             probe=complaint.probe if complaint is not None else "liveness",
             exit=_exit_info(state),
+            device_fault=operation.device_fault,
         )
 
 

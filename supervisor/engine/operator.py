@@ -28,7 +28,7 @@ from supervisor.engine.model.operation import (
     StartEngines,
 )
 from supervisor.service.changes import Changes
-from supervisor.wire import CommandAnswer, EngineRestartMsg, ErrorCode, StartCmdMsg, Step, StopMsg
+from supervisor.wire import CommandAnswer, EngineRestartMsg, ErrorCode, FaultCategory, StartCmdMsg, Step, StopMsg
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +36,19 @@ log = logging.getLogger(__name__)
 class CommandRefused(Exception):
     """A command had no effect, or the operation it joined has failed."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str, category: FaultCategory | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.category = category
 
 
 class EffectFailed(Exception):
     """An effect cannot reach its goal; the message is for the controller and for people."""
+
+    def __init__(self, message: str, category: FaultCategory | None = None) -> None:
+        super().__init__(message)
+        self.category = category
 
 
 class Effects(Protocol):
@@ -110,7 +115,7 @@ class Operator:
         state, actions, decision = decide(self.state, command, self._settings, trio.current_time())
         self._become(state, actions)
         if isinstance(decision, Refused):
-            raise CommandRefused(decision.code, decision.message)
+            raise CommandRefused(decision.code, decision.message, decision.category)
         with trio.move_on_after(self._settings.answer_sec):
             await self.changed.wait_until(lambda: self.state, partial(_answers, decision))
         return self._answer(decision, command.run_id)
@@ -135,7 +140,7 @@ class Operator:
             raise CommandRefused(ErrorCode.STALE_EPOCH, f"overtaken by epoch {state.epoch}")
         # An abort has done its work whatever the step; everything else wanted an engine.
         if accepted.will_exit is None and state.step is Step.FAILED:
-            raise CommandRefused(ErrorCode.FAILED, state.error or "the relaunch failed")
+            raise CommandRefused(ErrorCode.FAILED, state.error or "the relaunch failed", state.category)
         if accepted.will_exit is None and state.step is Step.ABORTED:
             raise CommandRefused(ErrorCode.ABORTED, state.error or "the run was aborted")
         return CommandAnswer(
@@ -176,14 +181,14 @@ class Operator:
 
     async def _effect(self, serial: int, work: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
         """The scope of a freeze: left in any way, the model is told that its work is over."""
-        reason = "broken off: this supervisor is ending"
+        reason, category = "broken off: this supervisor is ending", None
         try:
             with scope:
                 await work()
         except EffectFailed as failure:
-            reason = str(failure)
+            reason, category = str(failure), failure.category
         finally:
-            self.feed(progress.Broke(serial, reason))
+            self.feed(progress.Broke(serial, reason, category))
 
     async def _prepare(self, action: PrepareEngines) -> None:
         await self._effects.stop_engine(action.reason)

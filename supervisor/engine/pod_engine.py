@@ -14,6 +14,7 @@ import msgspec
 import trio
 
 from supervisor import wire
+from supervisor.engine.device_health import check_devices
 from supervisor.engine.endpoint_engine import EndpointEngine, Here, is_starting, why_dead
 from supervisor.engine.model import placement as placements
 from supervisor.engine.model import progress
@@ -23,12 +24,12 @@ from supervisor.engine.model.reports import DeathReport, Observation
 from supervisor.engine.operator import EffectFailed
 from supervisor.engine.segments import SegmentsOf
 from supervisor.process.gate import GateReport, GateSpec, Port
-from supervisor.service.launch import LaunchError
+from supervisor.service.launch import HardwareFault, LaunchError
 from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFailed
 from supervisor.service.service import Service
 from supervisor.unit.model import Engine
 from supervisor.unit.states import RunState
-from supervisor.wire import EngineHealth, StartCmdMsg
+from supervisor.wire import EngineHealth, FaultCategory, StartCmdMsg
 
 ASKED_BY = "controller"
 
@@ -113,6 +114,8 @@ class PodEngine:
         except trio.TooSlowError as error:
             waited = f"what the engine comes after was not active within {DEPENDENCIES_SEC:g} s"
             raise EffectFailed(f"{waited}; `podvisor status` shows what is not") from error
+        except HardwareFault as fault:
+            raise EffectFailed(str(fault), FaultCategory.HARDWARE) from fault
         except (LaunchError, DependencyUnmet, ConditionUnmet) as error:
             raise EffectFailed(str(error)) from error
 
@@ -221,6 +224,7 @@ class PodEngine:
             boot_id=operation.boot_id,
             pid=report.pid,
             exit=report.exit,
+            category=report.category,
         )
 
     def progress_age_sec(self, now: float) -> float | None:
@@ -250,11 +254,21 @@ class PodEngine:
                 shared_memory_patterns=_each(plan.shared_memory_patterns for plan in plans),
                 shared_memory_recorded=frozenset().union(*(endpoint.segments.recorded for endpoint in endpoints)),
                 shared_memory_not_before=self._with.booted_at_wall,
-                lock_patterns=_each(plan.lock_patterns for plan in plans),
+                lock_patterns=_each(self._from_home(plan.lock_patterns) for plan in plans),
+                socket_patterns=_each(self._in_temporary(plan.temporary_sockets) for plan in plans),
             ),
         )
         if not report.passed:
             raise LaunchError(f"the hygiene gate did not pass: {report.reason}")
+        await check_devices(endpoints, placement)
+
+    def _from_home(self, patterns: Sequence[str]) -> tuple[str, ...]:
+        home = self._with.here.environment.get("HOME", "/root")
+        return tuple(home + pattern[1:] if pattern.startswith("~/") else pattern for pattern in patterns)
+
+    def _in_temporary(self, names: Sequence[str]) -> tuple[str, ...]:
+        directory = self._with.here.environment.get("TMPDIR") or "/tmp"
+        return tuple(f"{directory}/{name}" for name in names)
 
     @property
     def _any_address(self) -> str:

@@ -15,6 +15,7 @@ import trio
 from supervisor import wire
 from supervisor.engine.arbiter import ArbiterTask
 from supervisor.engine.death_watch import watch_for_death, watch_standalone
+from supervisor.engine.device_health import watch_devices
 from supervisor.engine.endpoint_engine import EndpointEngine
 from supervisor.engine.model.arbiter import ArbiterSettings
 from supervisor.engine.model.operation import Operation, OperationSettings
@@ -96,7 +97,9 @@ class EngineSupervision:
         nursery.start_soon(watch_restore, endpoint, self.operator)
         nursery.start_soon(endpoint.segments.watch)
         nursery.start_soon(self._relay, endpoint.service.changed)
-        if not self.coordinated:
+        if self.coordinated:
+            nursery.start_soon(watch_devices, endpoint, self.operator)
+        else:
             nursery.start_soon(watch_standalone, endpoint, self.engine, self.operator)
 
     async def _relay(self, source: Changes) -> None:

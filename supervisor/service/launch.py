@@ -17,6 +17,10 @@ class LaunchError(Exception):
     """The unit cannot even be told what to execute; the unit fails with this message and its policy decides."""
 
 
+class HardwareFault(LaunchError):
+    """A device is gone: the unit fails, and trying again in place would not help."""
+
+
 class Launch(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     """Empty for a unit of type external."""
@@ -32,6 +36,8 @@ class Launch(msgspec.Struct, frozen=True):
     diagnose: Command | None = None
     epoch: int | None = None
     unit: str = ""
+    stop_grace_sec: float | None = None
+    """Of an ordinary stop, where TimeoutStopSec would be waited for in vain."""
 
 
 LaunchFactory = Callable[[], Launch]

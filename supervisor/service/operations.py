@@ -21,12 +21,13 @@ from supervisor.process.spawn import NOT_EXECUTABLE
 from supervisor.service.commands import run_command
 from supervisor.service.diagnosis import Diagnosis
 from supervisor.service.invocation import Invocation, exit_of
-from supervisor.service.launch import Launch, LaunchError, LaunchFactory
+from supervisor.service.launch import HardwareFault, Launch, LaunchError, LaunchFactory
 from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StopReport
 from supervisor.service.processes import Ladder, Processes
 from supervisor.service.unit_output import UnitOutput, lent
 from supervisor.unit import events as ev
 from supervisor.unit.descent import KILL_DEADLINE_SEC
+from supervisor.unit.restart import Result
 from supervisor.unit.state import Rules
 
 INVOCATIONS_REMEMBERED = 64
@@ -164,6 +165,8 @@ class Operations:
             invocation = Invocation(self._rules, launch, self._processes, self._output, tell)
             self.invocation_ids.append(invocation.id)
             await invocation.spawn()
+        except HardwareFault as error:
+            tell(ev.SpawnFailed(str(error), NOT_EXECUTABLE, Result.HARDWARE))
         except LaunchError as error:
             tell(ev.SpawnFailed(str(error), NOT_EXECUTABLE))
         except SpawnError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -16,6 +16,7 @@ import trio
 
 from supervisor.service import transition_log
 from supervisor.service.changes import Changes
+from supervisor.service.commands import CommandReport, run_captured
 from supervisor.service.exits import TAIL_LINES, ExitRecord, Exits
 from supervisor.service.launch import Launch, LaunchFactory
 from supervisor.service.operations import Operations, Surroundings
@@ -26,7 +27,7 @@ from supervisor.service.view import unit_view
 from supervisor.unit import events as ev
 from supervisor.unit.descent import BACKSTOP_SEC, DIAGNOSE_SEC, KILL_DEADLINE_SEC
 from supervisor.unit.machine import step
-from supervisor.unit.model import Unit
+from supervisor.unit.model import Command, Unit
 from supervisor.unit.restart import Ending
 from supervisor.unit.start_clock import progress_at
 from supervisor.unit.state import Rules, UnitState
@@ -117,7 +118,7 @@ class Service:
         Cancelled: the stop goes on.
         """
         invocation = self.state.invocation
-        self._hear(ev.Stop(asked_by, reason, grace_sec))
+        self._hear(ev.Stop(asked_by, reason, self._grace(grace_sec)))
         await self.wait_until(lambda state: state.ended >= invocation)
         return self._operations.stop_report
 
@@ -126,7 +127,7 @@ class Service:
         if self._closing:
             raise StartFailed("its supervisor ends")
         target = self.state.invocation + (self.state.sub_state is not SubState.WAITING)
-        self._hear(ev.Restart(asked_by, reason, grace_sec))
+        self._hear(ev.Restart(asked_by, reason, self._grace(grace_sec)))
         await self._await_spawn(target)
 
     def reset_failed(self) -> None:
@@ -136,6 +137,12 @@ class Service:
     async def wait_until(self, wanted: Callable[[UnitState], bool]) -> UnitState:
         """The first state from now on that is wanted. Short-lived states may pass unseen: ask for counts."""
         return await self.changed.wait_until(lambda: self.state, wanted)
+
+    async def run_beside(
+        self, launch: Launch, command: Command, *, timeout_sec: float, environment: Mapping[str, str] | None = None
+    ) -> CommandReport:
+        """A command in the unit's surroundings, in whatever state. Raise SpawnError, OSError: it was not run."""
+        return await run_captured(self._processes, launch, command, timeout_sec=timeout_sec, environment=environment)
 
     # --- to be seen --------------------------------------------------------------------------------------------
 
@@ -192,8 +199,12 @@ class Service:
         # DiagnoseExec; ExecStop, the grace and ExecStopPost each have TimeoutStopSec; what takes longer is killed.
         limit = DIAGNOSE_SEC + 3 * self.rules.stop.timeout_sec + KILL_DEADLINE_SEC + BACKSTOP_SEC
         self._life.deadline = trio.current_time() + limit
-        self._hear(ev.Stop("podvisor", "its supervisor ends"))
+        self._hear(ev.Stop("podvisor", "its supervisor ends", self._grace(None)))
         self.changed.announce()  # it may have been at rest already
+
+    def _grace(self, asked: float | None) -> float | None:
+        """What was asked for, else what suits what runs now; None: as the unit's file says."""
+        return self.launch.stop_grace_sec if asked is None and self.launch is not None else asked
 
     async def _leave_nothing_behind(self) -> None:
         """After an error of our own, or when time is up."""

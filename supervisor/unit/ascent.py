@@ -66,8 +66,9 @@ def spawned(at: Moment, event: Spawned) -> Outcome:
 
 
 def spawn_failed(at: Moment, event: SpawnFailed) -> Outcome:
-    fault = Fault(Result.EXIT_CODE, event.reason, code=event.exit_status)
-    return _fall_back(at, fault) if _restores(at) else fail(at, fault)
+    fault = Fault(event.result, event.reason, code=event.exit_status)
+    falls_back = _restores(at) and event.result is not Result.HARDWARE
+    return _fall_back(at, fault) if falls_back else fail(at, fault)
 
 
 def spawned_too_late(at: Moment, event: Spawned) -> Outcome:

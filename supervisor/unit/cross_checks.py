@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from supervisor.unit.endpoints import bootstrap_port, management_port, service_port
+from supervisor.unit.engine_checks import file_complaints
 from supervisor.unit.model import (
     Engine,
     Launcher,
@@ -152,7 +153,7 @@ def _engine(engine: Engine, data: Mapping[str, object]) -> Iterator[Complaint]:
             if name in written:
                 yield ("Engine", name), 'the launcher "exec" runs Service.ExecStart as it is'
     yield from _ports(engine)
-    for path, message in trespasses(engine):
+    for path, message in (*trespasses(engine), *file_complaints(engine)):
         yield ("Engine", *path), message
 
 

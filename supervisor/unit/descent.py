@@ -238,5 +238,6 @@ def _decide(at: Moment) -> Outcome:
             resting = rest(at, SubState.FAILED if failed else SubState.DEAD, reason)
             return replace(resting, history=history), ()
         case restart.GiveUp(history, reason, action):
-            resting = rest(at, SubState.START_LIMIT_HIT, reason)
+            hardware = ending.result is Result.HARDWARE
+            resting = rest(at, SubState.FAILED if hardware else SubState.START_LIMIT_HIT, reason)
             return replace(resting, history=history), (ReportStartLimit(action, reason),)

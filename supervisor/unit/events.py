@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from supervisor.unit.model import StartLimitAction
-from supervisor.unit.restart import Ending
+from supervisor.unit.restart import Ending, Result
 from supervisor.unit.start_clock import ProgressKind
 
 # --- asked for ----------------------------------------------------------------------------------------------
@@ -69,6 +69,7 @@ class SpawnFailed(msgspec.Struct, frozen=True):
     reason: str
     exit_status: int
     """126 or 127, as a shell would answer."""
+    result: Result = Result.EXIT_CODE
 
 
 class Exited(msgspec.Struct, frozen=True):

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 import msgspec
 
-from supervisor.wire.vocabulary import Action, EndpointStatus, EngineHealth, ErrorCode, OrderKind, Recovery, Step
+from supervisor.wire.vocabulary import (
+    Action,
+    EndpointStatus,
+    EngineHealth,
+    ErrorCode,
+    FaultCategory,
+    OrderKind,
+    Recovery,
+    Step,
+)
 
 PROTOCOL = 1
 """Raised when a message changes its meaning; absent on the wire means the reference system's form."""
@@ -91,7 +100,9 @@ class SupervisorIdentity(msgspec.Struct, frozen=True, kw_only=True):
     node_index: int | None = None
     bootstrap_port: str | None = None
     rendezvous_ports: str | None = None
-    """`FIRST-LAST`; one of them for each epoch."""
+    """`FIRST-LAST`; a block of them for each epoch (`rendezvous.py`)."""
+    one_server: bool = False
+    """Node rank 0 alone serves, though other nodes hold whole data-parallel ranks."""
     config_digest: str | None = None
     """All members of an instance must have the same; a new one brings a new budget."""
     version: str | None = None
@@ -194,6 +205,8 @@ class SoftwareFaultMsg(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str | None = None
     pid: int | None = None
     exit: ExitInfo | None = None
+    category: FaultCategory = FaultCategory.SOFTWARE
+    """`hardware`: DeviceHealthProbe failed after the death; it must not be tried again in place."""
 
 
 class FaultAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,7 +249,7 @@ class StartCmdMsg(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     nnodes: int = 1
     master_port: int | None = None
-    """Another one in each epoch, so that a new rank never meets an old one."""
+    """The first of this epoch's block of rendezvous ports, at `master_dp_ip`."""
     dp_size: int = 1
     node_addrs: tuple[str, ...] = ()
     """Addresses by node rank."""
@@ -287,6 +300,8 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     term: int | None = None
     epoch: int | None = None
     boot_id: str | None = None
+    category: FaultCategory | None = None
+    """Of what `failed`, where that is known: `hardware` if DeviceHealthProbe failed."""
 
 
 class OperationView(msgspec.Struct, frozen=True, kw_only=True):
@@ -295,6 +310,8 @@ class OperationView(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     epoch: int = 0
     error: str | None = None
+    category: FaultCategory | None = None
+    """Of the error."""
 
 
 class EndpointView(msgspec.Struct, frozen=True, kw_only=True):

@@ -113,6 +113,12 @@ class OrderKind(StrEnum):
     """Asks for nothing but the next heartbeat."""
 
 
+class FaultCategory(StrEnum):
+    SOFTWARE = "software"
+    HARDWARE = "hardware"
+    """A device is gone: nothing that is tried in place can help."""
+
+
 class EngineHealth(IntEnum):
     """Codes of SoftwareFaultMsg.engine_status."""
 

@@ -113,7 +113,7 @@ def start(state: Operation, message: EngineRestartMsg, now: float) -> Result:
     if state.step in STARTED_STEPS:
         return state.heard(message.run_id, now), (), Accepted(state.epoch, SPAWNED_STEPS)
     if state.step is Step.FAILED:
-        return state, (), Refused(ErrorCode.FAILED, state.error or "the relaunch failed here")
+        return state, (), Refused(ErrorCode.FAILED, state.error or "the relaunch failed here", state.category)
     if state.step is Step.ABORTED:
         return state, (), Refused(ErrorCode.ABORTED, state.error or "the run was aborted here")
     return state, (), Refused(ErrorCode.NOT_PREPARED, f"still {state.step}: repeat prepare until it is answered")
@@ -165,6 +165,8 @@ def begin_prepare(
         placement=placement,
         dead=frozenset(),
         error=None,
+        category=None,
+        device_fault=None,
         aborting=False,
         freeze=freeze.begin(settings.freeze, state.run_id, now),
     )

@@ -9,12 +9,13 @@ from __future__ import annotations
 import msgspec
 
 from supervisor.engine.model.operation import Operation, OperationSettings
-from supervisor.wire import EngineRestartMsg, ErrorCode, StopMsg
+from supervisor.wire import EngineRestartMsg, ErrorCode, FaultCategory, StopMsg
 
 
 class Refused(msgspec.Struct, frozen=True):
     code: ErrorCode
     message: str
+    category: FaultCategory | None = None
 
 
 def fence(state: Operation, message: EngineRestartMsg) -> Refused | None:

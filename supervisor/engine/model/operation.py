@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from supervisor.engine.model.freeze import Freeze, FreezeLimits, hear
-from supervisor.wire import StartCmdMsg, Step
+from supervisor.wire import FaultCategory, StartCmdMsg, Step
 
 BUSY_STEPS = frozenset({Step.STOPPING, Step.CLEANING, Step.PREPARED, Step.STARTING, Step.LOADING})
 """An operation is in progress: the death watch is paused or watches a new engine, a lone restart is refused."""
@@ -60,6 +60,10 @@ class Operation(msgspec.Struct, frozen=True):
     reason: str = ""
     """Why this operation was asked for; the banner's words."""
     error: str | None = None
+    category: FaultCategory | None = None
+    """Of the error, where it is known."""
+    device_fault: str | None = None
+    """A device was found gone after a death, which nothing in place can answer."""
     start_when_prepared: bool = False
     """`restart`, the seed's form: no barrier, start as soon as this pod is clean."""
     aborting: bool = False

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from supervisor.engine.model import freeze
 from supervisor.engine.model.commands import begin_prepare, begin_start
 from supervisor.engine.model.operation import Action, Operation, OperationSettings, Report
-from supervisor.wire import Recovery, StartCmdMsg, Step
+from supervisor.wire import FaultCategory, Recovery, StartCmdMsg, Step
 
 
 class Stopped(msgspec.Struct, frozen=True):
@@ -41,6 +41,7 @@ class Broke(msgspec.Struct, frozen=True):
 
     serial: int
     reason: str
+    category: FaultCategory | None = None
 
 
 class EngineDied(msgspec.Struct, frozen=True):
@@ -48,6 +49,14 @@ class EngineDied(msgspec.Struct, frozen=True):
 
     reason: str
     endpoint_id: int = 0
+
+
+class DeviceLost(msgspec.Struct, frozen=True):
+    """DeviceHealthProbe failed after the endpoint's engine had died."""
+
+    endpoint_id: int
+    epoch: int
+    reason: str
 
 
 class Restoring(msgspec.Struct, frozen=True):
@@ -119,6 +128,7 @@ Event = (
     | Loaded
     | Broke
     | EngineDied
+    | DeviceLost
     | Restoring
     | ReportAccepted
     | ReportUndelivered
@@ -142,6 +152,8 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             return _effect(state, event, now)
         case EngineDied(reason, endpoint_id):
             return _engine_died(state, reason, endpoint_id, now)
+        case DeviceLost():
+            return _device_lost(state, event)
         case Restoring(number, under_way):
             others = state.restoring - {number}
             return replace(state, restoring=others | {number} if under_way else others), ()
@@ -178,8 +190,9 @@ def _effect(state: Operation, event: Stopped | Clean | Spawned | Loaded | Broke,
         case Loaded(), Step.STARTING | Step.LOADING:
             done = replace(_to(state, Step.DONE, now), freeze=None, dead=frozenset(), error=None)
             return done, ()
-        case Broke(_, reason), Step.STOPPING | Step.CLEANING | Step.STARTING | Step.LOADING:
-            return _fail(state, reason, now)
+        case Broke(_, reason, category), Step.STOPPING | Step.CLEANING | Step.STARTING | Step.LOADING:
+            failed, actions = _fail(state, reason, now)
+            return replace(failed, category=category), actions
         case _:
             return state, ()
 
@@ -214,9 +227,19 @@ def _engine_died(state: Operation, reason: str, endpoint_id: int, now: float) ->
     return replace(state, dead=dead), (Report("error", f"engine of epoch {state.epoch} died: {reason}"),)
 
 
+def _device_lost(state: Operation, event: DeviceLost) -> Outcome:
+    """Unfrozen at once: no recovery in place can help. An operation that has begun meanwhile asks by itself."""
+    if event.endpoint_id not in state.dead or event.epoch != state.epoch or state.busy:
+        return state, ()
+    lost = replace(state, device_fault=event.reason, freeze=None)
+    return lost, (Report("error", f"{event.reason}: not to be relaunched in place; unfrozen"),)
+
+
 def _report_accepted(state: Operation, event: ReportAccepted, settings: OperationSettings, now: float) -> Outcome:
     """Freeze only for a recovery that will be tried, for this epoch, and while the switch is on (S12, S13)."""
     if event.epoch != state.epoch or state.busy or state.leaving is not None or state.held_by is not None:
+        return state, ()
+    if state.device_fault is not None:
         return state, ()
     if event.recovery is Recovery.NONE:
         note = "the controller will not relaunch: the arbiter goes on counting"
@@ -242,7 +265,7 @@ def _report_undelivered(state: Operation, epoch: int, settings: OperationSetting
     placement = state.placement
     if epoch != state.epoch or not state.dead or state.step is not Step.DONE or not settings.enabled:
         return state, ()
-    if placement is None or placement.nnodes != 1 or state.leaving is not None:
+    if placement is None or placement.nnodes != 1 or state.leaving is not None or state.device_fault is not None:
         return state, ()
     if now - state.since < settings.alone_after_sec:
         return state, ()
@@ -292,6 +315,8 @@ def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
         ever_started=False,
         dead=frozenset(),
         error=None,
+        category=None,
+        device_fault=None,
         start_when_prepared=False,
         aborting=False,
         freeze=None,
