@@ -90,8 +90,15 @@ async def run_captured(
     environment: Mapping[str, str] | None = None,
 ) -> CommandReport:
     """As `run_command`, with the first `MAX_SAID` bytes of its output. Raise SpawnError, OSError: it was not run."""
+    not_run: SpawnError | None = None
+    failure: str | None = None
     async with captured(MAX_SAID) as capture:
-        failure = await _run(processes, launch, command, capture.fd, capture.fd, timeout_sec, environment or {})
+        try:
+            failure = await _run(processes, launch, command, capture.fd, capture.fd, timeout_sec, environment or {})
+        except SpawnError as error:
+            not_run = error  # raised in there it would come out as a group
+    if not_run is not None:
+        raise not_run
     return CommandReport(failure, capture.lines)
 
 

@@ -712,3 +712,12 @@ def test_rules_name_the_commands_that_are_declared() -> None:
 def test_of_an_external_unit_there_is_nothing_to_restart() -> None:
     external = unit(service=Service(type=ServiceType.EXTERNAL), probes=Probes(liveness_action=LivenessAction.RESTART))
     assert rules_of(external).liveness_action is LivenessAction.REPORT
+
+
+def test_a_start_that_finds_its_device_gone_is_not_tried_again() -> None:
+    rules = Rules(restart=RestartSettings(limit_action=StartLimitAction.EXIT), restores=True)
+    life = Life(rules)
+    life.see(ev.Start("boot"), ev.DependenciesMet(), ev.SpawnFailed("hardware: gone", 126, Result.HARDWARE))
+    actions = life.see(ev.TreeGone())
+    assert life.state.sub_state is SubState.FAILED
+    assert ev.ReportStartLimit(StartLimitAction.EXIT, "hardware: gone; not tried again in place") in actions
