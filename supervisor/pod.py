@@ -246,6 +246,7 @@ class Pod:
                     enabled=fault.enable_engine_relaunch,
                     freeze=FreezeLimits(fault.engine_restart_freeze_sec, fault.engine_restart_freeze_silence_sec),
                     alone_after_sec=unit.service.restart.reset_sec,
+                    recovers=unit.engine.recovers,
                 ),
                 arbiter=ArbiterSettings(section.heartbeat_interval_seconds, section.suicide_threshold),
                 coordinated=self._is_coordinated(unit),

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Protocol
 
 import trio
+from msgspec.structs import replace
 
 from supervisor.engine.model import progress
 from supervisor.engine.model.commands import Accepted, Command, decide
@@ -24,11 +25,21 @@ from supervisor.engine.model.operation import (
     Operation,
     OperationSettings,
     PrepareEngines,
+    RecoverEngine,
     Report,
     StartEngines,
 )
 from supervisor.service.changes import Changes
-from supervisor.wire import CommandAnswer, EngineRestartMsg, ErrorCode, FaultCategory, StartCmdMsg, Step, StopMsg
+from supervisor.wire import (
+    CommandAnswer,
+    EngineRestartMsg,
+    ErrorCode,
+    FaultCategory,
+    RecoveryState,
+    StartCmdMsg,
+    Step,
+    StopMsg,
+)
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +83,9 @@ class Effects(Protocol):
     async def await_handshake(self) -> None:
         """Returns when the engine is ready. Raises EffectFailed when it ends or its start is given up."""
 
+    async def recover_engine(self, recovery: str | None, fault_code: int | None) -> None:
+        """Ask the running engine to recover; returns when it has. Raises EffectFailed."""
+
 
 class Operator:
     """One per supervisor that has an engine."""
@@ -90,6 +104,7 @@ class Operator:
         self._end_supervisor = end_supervisor
         self._nursery: trio.Nursery | None = None
         self._effect_scope = trio.CancelScope()
+        self._recovery_scope = trio.CancelScope()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Carry out operations until cancelled; then whatever is in progress is broken off and named so."""
@@ -138,19 +153,19 @@ class Operator:
         state = self.state
         if state.epoch != accepted.epoch:
             raise CommandRefused(ErrorCode.STALE_EPOCH, f"overtaken by epoch {state.epoch}")
+        if accepted.recovery is not None:
+            recovery = _recovery(accepted, state)
+            return replace(self._accepted(run_id), recovery=recovery)
         # An abort has done its work whatever the step; everything else wanted an engine.
         if accepted.will_exit is None and state.step is Step.FAILED:
             raise CommandRefused(ErrorCode.FAILED, state.error or "the relaunch failed", state.category)
         if accepted.will_exit is None and state.step is Step.ABORTED:
             raise CommandRefused(ErrorCode.ABORTED, state.error or "the run was aborted")
-        return CommandAnswer(
-            step=state.step,
-            epoch=state.epoch,
-            term=state.term,
-            boot_id=state.boot_id,
-            run_id=run_id,
-            will_exit=accepted.will_exit,
-        )
+        return replace(self._accepted(run_id), will_exit=accepted.will_exit)
+
+    def _accepted(self, run_id: str | None) -> CommandAnswer:
+        state = self.state
+        return CommandAnswer(step=state.step, epoch=state.epoch, term=state.term, boot_id=state.boot_id, run_id=run_id)
 
     def _become(self, state: Operation, actions: tuple[Action, ...]) -> None:
         if state == self.state and not actions:
@@ -168,6 +183,8 @@ class Operator:
                 self._begin(action.serial, partial(self._prepare, action))
             case StartEngines():
                 self._begin(action.serial, partial(self._start, action))
+            case RecoverEngine():
+                self._begin_recovery(action)
             case EndSupervisor(reason):
                 self._end_supervisor(reason)
             case Report(level, message):
@@ -176,6 +193,7 @@ class Operator:
     def _begin(self, serial: int, work: Callable[[], Awaitable[None]]) -> None:
         assert self._nursery is not None, "the operator is running before it is given commands"
         self._effect_scope.cancel(reason="overtaken by a newer operation")
+        self._recovery_scope.cancel(reason="overtaken by a relaunch")
         self._effect_scope = trio.CancelScope()
         self._nursery.start_soon(self._effect, serial, work, self._effect_scope)
 
@@ -189,6 +207,25 @@ class Operator:
             reason, category = str(failure), failure.category
         finally:
             self.feed(progress.Broke(serial, reason, category))
+
+    def _begin_recovery(self, action: RecoverEngine) -> None:
+        assert self._nursery is not None, "the operator is running before it is given commands"
+        self._recovery_scope = trio.CancelScope()
+        self._nursery.start_soon(self._recover, action, self._recovery_scope)
+
+    async def _recover(self, action: RecoverEngine, scope: trio.CancelScope) -> None:
+        """No operation: nothing is stopped, and a relaunch overtakes it. Left in any way, the model is told."""
+        error: str | None = "broken off"
+        try:
+            with scope, trio.fail_after(self._settings.recover_sec):
+                await self._effects.recover_engine(action.recovery, action.fault_code)
+                error = None
+        except EffectFailed as failure:
+            error = str(failure)
+        except trio.TooSlowError:
+            error = f"not done within {self._settings.recover_sec:g} s"
+        finally:
+            self.feed(progress.Recovered(action.number, error))
 
     async def _prepare(self, action: PrepareEngines) -> None:
         await self._effects.stop_engine(action.reason)
@@ -225,7 +262,20 @@ def _placement_in(command: Command) -> StartCmdMsg | None:
             return None
 
 
+def _recovery(accepted: Accepted, state: Operation) -> RecoveryState:
+    """How far it is. Raises CommandRefused."""
+    recovery = state.recovery
+    if recovery is None or recovery.number != accepted.recovery:
+        raise CommandRefused(ErrorCode.CONFLICT, "the recovery was overtaken")
+    if recovery.state is RecoveryState.FAILED:
+        raise CommandRefused(ErrorCode.FAILED, f"the engine did not recover: {recovery.error}")
+    return recovery.state
+
+
 def _answers(accepted: Accepted, state: Operation) -> bool:
+    if accepted.recovery is not None and state.epoch == accepted.epoch:
+        recovery = state.recovery
+        return recovery is None or recovery.number != accepted.recovery or recovery.state is not RecoveryState.RUNNING
     return state.step in accepted.until or state.epoch != accepted.epoch
 
 

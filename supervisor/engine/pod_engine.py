@@ -22,6 +22,7 @@ from supervisor.engine.model.banner import banner
 from supervisor.engine.model.operation import Operation
 from supervisor.engine.model.reports import DeathReport, Observation
 from supervisor.engine.operator import EffectFailed
+from supervisor.engine.recover import ask_to_recover
 from supervisor.engine.segments import SegmentsOf
 from supervisor.process.gate import GateReport, GateSpec, Port
 from supervisor.service.launch import HardwareFault, LaunchError
@@ -133,6 +134,23 @@ class PodEngine:
 
     async def await_handshake(self) -> None:
         await self._for_all(self._await_handshake)
+
+    async def recover_engine(self, recovery: str | None, fault_code: int | None) -> None:
+        """Every endpoint is asked; none is stopped for the failure of another."""
+        placement = self._operation().placement
+        assert placement is not None, "asked only of an engine that was started"
+        failures: list[str] = []
+
+        async def ask(endpoint: EndpointEngine) -> None:
+            complaint = await ask_to_recover(endpoint, placement, recovery, fault_code)
+            if complaint is not None:
+                failures.append(f"{self._which(endpoint)}: {complaint}")
+
+        async with trio.open_nursery() as nursery:
+            for endpoint in self.endpoints:
+                nursery.start_soon(ask, endpoint)
+        if failures:
+            raise EffectFailed("; ".join(sorted(failures)))
 
     async def _spawn(self, endpoint: EndpointEngine) -> None:
         try:

@@ -153,6 +153,8 @@ def _engine(engine: Engine, data: Mapping[str, object]) -> Iterator[Complaint]:
             if name in written:
                 yield ("Engine", name), 'the launcher "exec" runs Service.ExecStart as it is'
     yield from _ports(engine)
+    if engine.recover_http is not None and engine.recover_exec is not None:
+        yield ("Engine", "RecoverExec"), "the engine is asked to recover in one way: by RecoverHttp or by RecoverExec"
     for path, message in (*trespasses(engine), *file_complaints(engine)):
         yield ("Engine", *path), message
 

@@ -16,8 +16,6 @@ NOT_CARRIED_OUT: Mapping[str, tuple[object, ...]] = {
     "Unit.Conflicts": (),
     "Unit.OnDependencyRestart": ("ignore",),
     "Service.LoadCredential": (),
-    "Engine.RecoverHttp": (),
-    "Engine.RecoverExec": (),
     "Engine.DeviceMemoryProbe": ("off",),
 }
 

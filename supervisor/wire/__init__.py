@@ -61,6 +61,7 @@ from supervisor.wire.vocabulary import (
     FaultCategory,
     OrderKind,
     Recovery,
+    RecoveryState,
     Step,
 )
 
@@ -99,6 +100,7 @@ __all__ = [
     "RanktableServer",
     "Reason",
     "Recovery",
+    "RecoveryState",
     "RecoveryView",
     "RegisterAnswer",
     "RegisterMsg",

@@ -17,6 +17,7 @@ from supervisor.wire.vocabulary import (
     FaultCategory,
     OrderKind,
     Recovery,
+    RecoveryState,
     Step,
 )
 
@@ -108,7 +109,7 @@ class SupervisorIdentity(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     protocol: int | None = None
     features: tuple[str, ...] = ()
-    """What this peer knows beyond the reference system: `prepare`, `epoch`, `orders`."""
+    """What this peer knows beyond the reference system: `prepare`, `epoch`, `orders`; `recover`, if its unit can."""
     epoch: int = 0
     """The highest seen here, so that a controller without memory never commands a lower one."""
     term: int = 0
@@ -266,6 +267,10 @@ class EngineRestartMsg(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """The boot the sender means; another boot answers 409 wrong_boot."""
     start: StartCmdMsg | None = None
     """The new placement, already with `prepare`; its epoch must equal the outer one."""
+    recovery: str | None = None
+    """With `recover`: which one is meant, as `token_reinference` or `uce`; RecoverExec is told."""
+    fault_code: int | None = None
+    """With `recover`: of the fault that it answers; RecoverExec is told."""
     reason: str | None = None
 
 
@@ -289,6 +294,8 @@ class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     message: str = ""
     will_exit: bool | None = None
     """Answer to abort: whether the arbiter now ends this supervisor (its engine is dead or prepared)."""
+    recovery: RecoveryState | None = None
+    """Answer to recover."""
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):

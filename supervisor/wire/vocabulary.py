@@ -74,6 +74,8 @@ class ErrorCode(StrEnum):
     """The body does not fit its message."""
     DOES_NOT_FIT = "does_not_fit"
     """The placement does not fit this pod."""
+    UNSUPPORTED = "unsupported"
+    """The engine's unit declares no way to do that."""
     UNKNOWN = "unknown"
     """There is no such unit, instance, run or path."""
     CONFLICT = "conflict"
@@ -91,6 +93,17 @@ class Action(StrEnum):
     """Stop the engines' whole trees and pass the hygiene gate."""
     START = "start"
     """Start what was prepared in this run and epoch."""
+    RECOVER = "recover"
+    """Ask the running engine to recover without a restart (RecoverHttp, RecoverExec)."""
+
+
+class RecoveryState(StrEnum):
+    """How far the recovery that `recover` asks for is."""
+
+    RUNNING = "running"
+    """Not done within the time of one answer: the same message again waits on."""
+    DONE = "done"
+    FAILED = "failed"
 
 
 class Recovery(StrEnum):

@@ -328,8 +328,11 @@ EXTERNAL = '[Service]\nType = "external"\n'
         (START + "[Engine]\nEndpoints = 2\nMgmtPort = 65535", [
             "u.toml:4: Engine.Endpoints: endpoint 1 would have management port 65537: at most 65535"
         ]),
-        (START + '[Engine]\nRecoverHttp = "http://a"', [
-            "u.toml:4: Engine.RecoverHttp: known, but not carried out by this version"
+        (START + '[Engine]\nRecoverHttp = "http://a"\nRecoverExec = ["b"]', [
+            "u.toml:5: Engine.RecoverExec: the engine is asked to recover in one way: by RecoverHttp or by RecoverExec"
+        ]),
+        (START + '[Engine]\nRestoreExec = ["b"]', [
+            "u.toml:4: Engine.RestoreExec: nothing would say when the snapshot is restored: add [Readiness]"
         ]),
         (START + "[Readiness]\nPeriodSec = 1", [
             "u.toml:3: Readiness: found none, expected exactly one of Http, Tcp, Exec, LogLine"

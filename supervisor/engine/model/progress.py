@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from supervisor.engine.model import freeze
 from supervisor.engine.model.commands import begin_prepare, begin_start
 from supervisor.engine.model.operation import Action, Operation, OperationSettings, Report
-from supervisor.wire import FaultCategory, Recovery, StartCmdMsg, Step
+from supervisor.wire import FaultCategory, Recovery, RecoveryState, StartCmdMsg, Step
 
 
 class Stopped(msgspec.Struct, frozen=True):
@@ -49,6 +49,13 @@ class EngineDied(msgspec.Struct, frozen=True):
 
     reason: str
     endpoint_id: int = 0
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """The recovery has ended; `error`: the engine could not be asked, or did not do it."""
+
+    number: int
+    error: str | None
 
 
 class DeviceLost(msgspec.Struct, frozen=True):
@@ -128,6 +135,7 @@ Event = (
     | Loaded
     | Broke
     | EngineDied
+    | Recovered
     | DeviceLost
     | Restoring
     | ReportAccepted
@@ -152,6 +160,8 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             return _effect(state, event, now)
         case EngineDied(reason, endpoint_id):
             return _engine_died(state, reason, endpoint_id, now)
+        case Recovered():
+            return _recovered(state, event)
         case DeviceLost():
             return _device_lost(state, event)
         case Restoring(number, under_way):
@@ -227,6 +237,17 @@ def _engine_died(state: Operation, reason: str, endpoint_id: int, now: float) ->
     return replace(state, dead=dead), (Report("error", f"engine of epoch {state.epoch} died: {reason}"),)
 
 
+def _recovered(state: Operation, event: Recovered) -> Outcome:
+    known = state.recovery
+    if known is None or known.number != event.number:
+        return state, ()  # overtaken by a relaunch
+    if event.error is None:
+        done = replace(known, state=RecoveryState.DONE)
+        return replace(state, recovery=done), (Report("info", "the engine has recovered without a restart"),)
+    failed = replace(known, state=RecoveryState.FAILED, error=event.error)
+    return replace(state, recovery=failed), (Report("error", f"the engine did not recover: {event.error}"),)
+
+
 def _device_lost(state: Operation, event: DeviceLost) -> Outcome:
     """Unfrozen at once: no recovery in place can help. An operation that has begun meanwhile asks by itself."""
     if event.endpoint_id not in state.dead or event.epoch != state.epoch or state.busy:
@@ -290,6 +311,7 @@ def _started_locally(state: Operation, event: StartedLocally, now: float) -> Ope
         ever_started=True,
         dead=state.dead - {event.endpoint_id},
         reason=event.reason,
+        recovery=None,
         error=None,
         relaunch_count=state.relaunch_count + event.again,
     )
@@ -317,6 +339,7 @@ def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
         error=None,
         category=None,
         device_fault=None,
+        recovery=None,
         start_when_prepared=False,
         aborting=False,
         freeze=None,
