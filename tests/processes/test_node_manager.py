@@ -1,8 +1,10 @@
-"""The node-manager API of a `podvisor run` whose controller is away: what a controller would ask, over real HTTP."""
+"""`podvisor run` in a gang, over real HTTP: what a controller asks of it, and what it tells one."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from supervisor import wire
 from tests.processes.test_canary import Moody
 from tests.support.real_processes import TIMEOUT_SEC, told
+from tests.support.recording_controller import recording_controller
 from tests.support.running_supervisor import RunningSupervisor, Sections, free_port, service, shell, supervisor
 
 IP = "127.0.0.1"
@@ -45,16 +48,20 @@ class NodeManager:
 
 
 @asynccontextmanager
-async def coordinated(directory: Path, engine: Sections) -> AsyncIterator[NodeManager]:
+async def coordinated(
+    directory: Path, engine: Sections, controller_url: str = "", **more: object
+) -> AsyncIterator[NodeManager]:
+    """Without a URL nobody listens where the controller should be."""
     port = free_port()
     settings = {
         "supervisor": {
             "pod_ip": IP,
             "host": IP,
             "port": port,
-            "controller_url": f"http://{IP}:{free_port()}",
+            "controller_url": controller_url or f"http://{IP}:{free_port()}",
             "job_name": JOB,
             "heartbeat_interval_seconds": 1,
+            **more,
         },
     }
     async with (
@@ -153,3 +160,73 @@ async def test_where_there_are_no_snapshots_a_loading_engine_is_overtaken(tmp_pa
         await node_manager.running.stdout.saw("loading")
         status, answer = await node_manager.command("prepare", 2, run_id="run-2")
         assert (status, answer["step"]) == (200, "prepared")
+
+
+# --- what it tells --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("S14")
+@pytest.mark.seed("S25")
+async def test_S25_both_signals_of_death_reach_the_controller_each_once_and_again_after_a_relaunch(
+    tmp_path: Path,
+) -> None:
+    engine = Moody(tmp_path)
+    unit = with_engine(engine.unit, DiagnoseExec=shell("echo looked at"))
+    patient = {"suicide_threshold": 1000, "grace_period_sec": 0}
+    async with (
+        recording_controller() as controller,
+        coordinated(tmp_path, unit, controller.url, **patient) as node_manager,
+    ):
+        await node_manager.start()
+        await controller.status("normal")
+        first = await node_manager.running.started("engine")
+
+        engine.feels("hangs")  # (b) a probe: it lives, and does nothing
+        fault = await controller.fault(1)
+        assert (fault["exception_type"], fault["engine_status"]) == ("unhealthy:canary", 1)
+        assert (fault["epoch"], fault["pid"], fault["category"]) == (1, first, "software")
+        await controller.status("abnormal")
+        engine.feels("works")
+        await controller.status("normal")  # it has recovered, and its next sickness is news
+        engine.feels("hangs")
+        assert (await controller.fault(2))["exception_type"] == "unhealthy:canary"
+
+        await node_manager.command("restart", 2, run_id="run-2")  # sick as it is: looked at, stopped, replaced
+        engine.feels("works")
+        await controller.status("normal")
+        assert len(controller.faults) == 2
+        second = await node_manager.running.started("engine", 2)
+
+        controller.refuses_faults = 2
+        os.kill(second, signal.SIGKILL)  # (a) the process
+        fault = await controller.fault(3)
+        assert (fault["exception_type"], fault["epoch"], fault["pid"]) == ("engine_dead", 2, second)
+        assert fault["exit"]["signal"] == "SIGKILL"
+        assert controller.refused == 2
+        await controller.status("abnormal")
+        assert len(controller.faults) == 3
+
+
+@pytest.mark.seed("S16")
+@pytest.mark.seed("S17")
+async def test_S16_what_loads_beyond_its_grace_is_neither_reported_nor_ended(tmp_path: Path) -> None:
+    refusing = f"http://{IP}:{free_port()}/health"
+    unit = {
+        **service(*shell("while :; do echo loading; sleep 0.2; done")),
+        "Engine": {"Launcher": "exec", "BasePort": free_port()},
+        "Readiness": {"Http": refusing, "PeriodSec": 0.1},
+        "Liveness": {"Http": refusing, "PeriodSec": 0.1, "FailureThreshold": 1},
+        "Canary": {"Http": refusing, "IdleSec": 0.1, "FailureThreshold": 1},
+    }
+    hasty = {"suicide_threshold": 1, "grace_period_sec": 0}
+    async with (
+        recording_controller() as controller,
+        coordinated(tmp_path, unit, controller.url, **hasty) as node_manager,
+    ):
+        await node_manager.start()
+        await node_manager.running.stdout.saw("loading", 20)  # several ticks of the arbiter
+        async with node_manager.running.api() as client:
+            about = (await client.get("/v1/units")).json()["supervisor"]
+        assert (about["step"], about["arbiter_count"]) == ("loading", 0)
+        assert controller.faults == []
+        assert controller.statuses[-1] == {"0": "initial"}

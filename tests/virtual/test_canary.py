@@ -66,6 +66,7 @@ def probes(action: LivenessAction = LivenessAction.RESTART, **canary: object) ->
     return Probes(readiness=READINESS, liveness_action=action, canary=Canary(check=WORK, **canary))  # type: ignore[arg-type]
 
 
+@pytest.mark.seed("S16")
 async def test_what_still_loads_is_not_asked_to_work(engine: Engine, autojump_clock: MockClock) -> None:
     declared = unit(service=SERVE, probes=probes())
     loads = {"serve": Program(), "ready?": Program(math.inf)}
@@ -120,6 +121,7 @@ async def test_all_requests_of_a_round_are_on_their_way_together(engine: Engine,
         assert (engine.sent, engine.most_at_once) == (4, 4)
 
 
+@pytest.mark.seed("S14")
 async def test_a_result_that_comes_too_late_is_not_the_next_engines(engine: Engine, autojump_clock: MockClock) -> None:
     engine.answers_after_sec = math.inf
     declared = unit(service=SERVE, probes=probes(LivenessAction.REPORT, failure_threshold=1))
