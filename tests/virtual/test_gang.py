@@ -161,8 +161,8 @@ async def test_while_engines_are_replaced_no_probe_is_news_and_afterwards_it_is_
         await gang.until_active()
         await trio.sleep(200)
         gang.pods[0].kill_engine()
-        for pod in gang.pods:
-            pod.change(load_sec=60.0, healthy=False)  # whatever was to be said of the old engines, and of those that load
+        for pod in gang.pods:  # whatever was to be said of the old engines, and of those that load
+            pod.change(load_sec=60.0, healthy=False)
         await gang.until(lambda: len(gang.did("step:loading")) == 4)
         await trio.sleep(50)
         assert [event.reason for event in gang.events if event.kind == "fault"] == ["engine_dead"]
