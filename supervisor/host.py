@@ -13,6 +13,7 @@ import msgspec
 from supervisor.engine.pod_engine import Gate
 from supervisor.engine.segments import SegmentsOf
 from supervisor.process.children import Children
+from supervisor.process.drops import DropObserver
 from supervisor.process.gate import run_gate
 from supervisor.process.output import ContainerStdout, Output, RateLimit
 from supervisor.process.segments import segments_of
@@ -25,7 +26,7 @@ class Host(msgspec.Struct, frozen=True):
     processes: Processes
     gate: Gate
     segments_of: SegmentsOf
-    output_of: Callable[[Unit], UnitOutput]
+    output_of: Callable[[Unit, DropObserver], UnitOutput]
     """Made once for each unit, and kept over all its invocations."""
     write_stdout: Callable[[bytes], None]
 
@@ -41,7 +42,7 @@ def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit
     )
 
 
-def _output(stdout: ContainerStdout, default_mode: str, unit: Unit) -> Output:
+def _output(stdout: ContainerStdout, default_mode: str, unit: Unit, drops: DropObserver) -> Output:
     logging = unit.service.logging
     limit = RateLimit(logging.rate_limit_interval_sec, logging.rate_limit_burst)
     return Output(
@@ -53,4 +54,5 @@ def _output(stdout: ContainerStdout, default_mode: str, unit: Unit) -> Output:
         rate_limit=limit if logging.rate_limit_burst else None,
         rotate_size=logging.rotate_size,
         rotate_keep=logging.rotate_keep,
+        drops=drops,
     )

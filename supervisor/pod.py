@@ -16,11 +16,12 @@ import trio
 
 from supervisor import wire
 from supervisor.api.readiness import Readiness, readiness
-from supervisor.configuration import Configuration, identity_of, settled_variables
+from supervisor.configuration import Configuration, identity_of, place_of, settled_variables
 from supervisor.ending import EXIT_OK, Ending
 from supervisor.engine.endpoint_engine import EndpointEngine, Here
 from supervisor.engine.model import progress
 from supervisor.engine.model.arbiter import ArbiterSettings
+from supervisor.engine.model.draining import DrainSettings
 from supervisor.engine.model.freeze import FreezeLimits
 from supervisor.engine.model.operation import OperationSettings
 from supervisor.engine.model.rules import coordinated_rules, standalone_rules
@@ -28,8 +29,11 @@ from supervisor.engine.pod_engine import PodEngine
 from supervisor.engine.pod_engine import Surroundings as EngineSurroundings
 from supervisor.engine.register_manager import RegisterManager, ServicePorts
 from supervisor.engine.run_history import RunHistory
-from supervisor.engine.supervision import EngineSupervision, SupervisionSettings
+from supervisor.engine.supervision import NOBODY, EngineSupervision, Observers, SupervisionSettings
 from supervisor.host import Host
+from supervisor.pod_events import PodEvents
+from supervisor.pod_metrics import Gauges, PodMetrics
+from supervisor.process.drops import Drop
 from supervisor.service.exit_archive import ExitArchive
 from supervisor.service.exits import Exits
 from supervisor.service.launch import unit_launch
@@ -64,8 +68,15 @@ class Pod:
         self._host = host
         self._ending = ending
         self._booted_at = trio.current_time()
+        section = configuration.settings.supervisor
+        self.events = PodEvents(section.suicide_threshold)
+        self.metrics = PodMetrics(configuration.settings.pod.namespace, section.job_name)
         self.farewell: Callable[[], Awaitable[None]] = nothing_to_wait_for
         """Tells the controller that this pod leaves, within a moment; set by whoever can speak to it."""
+        self.last_word: Callable[[], Awaitable[None]] = nothing_to_wait_for
+        """Tells it that nothing runs here any more; likewise."""
+        self._patience = trio.CancelScope()
+        """Around the drain of an orderly end."""
         self.supervisions: dict[str, EngineSupervision] = {}
         """By the name of the engine's unit file; the one that may belong to a gang comes first."""
         self.units = Units(
@@ -99,16 +110,39 @@ class Pod:
                 await nursery.start(supervision.run)
             nursery.start_soon(self._hurry_when_told)
             nursery.start_soon(self._archive.run)
+            nursery.start_soon(self.events.watch_ending, self._ending)
             task_status.started()
 
-    async def leave(self) -> None:
+    async def leave(self, deadline: float) -> None:
         """From here on nothing is ready, nobody relaunches, and no death of an engine is news.
 
-        When it returns the controller has been told, so that routing stops before the engine does.
+        When it returns the controller has been told, and the engine has had the time to finish its requests; unless
+        the container is to be restarted: then nothing here is worth waiting for. Cancelled: the drain goes on.
         """
+        self._patience.deadline = deadline
+        with self._patience:
+            if self._ending.is_orderly:
+                await self.drain(self._ending.reason)
+            else:
+                await self._bid_farewell(self._ending.reason)
+
+    async def drain(self, reason: str) -> None:
+        """The first half of an orderly end, which has to follow: this pod leaves. Cancelled: it goes on."""
+        await self._bid_farewell(reason)
         for supervision in self.supervisions.values():
-            supervision.operator.feed(progress.Leaving(self._ending.reason))
+            supervision.drain.begin(reason)
+        for supervision in self.supervisions.values():
+            await supervision.drain.finished()
+
+    async def _bid_farewell(self, reason: str) -> None:
+        for supervision in self.supervisions.values():
+            supervision.operator.feed(progress.Leaving(reason))
         await self.farewell()
+
+    async def part(self) -> None:
+        """After `stop`. A container that is to be restarted comes back: it is missed until then."""
+        if self._ending.is_orderly:
+            await self.last_word()
 
     async def stop(self, deadline: float) -> None:
         left = await self.units.stop_all(deadline, asked_by=ASKED_BY, reason=self._ending.reason)
@@ -116,8 +150,8 @@ class Pod:
             log.error("%s is not gone: %s", name, "; ".join(report.survivors), extra={"unit": name})
         self._archive.flush()
 
-    def readiness(self, registered: bool | None) -> Readiness:
-        """`registered`: whether the controller knows this pod; None without one."""
+    def readiness(self, registered: bool | None, instance: str = "") -> Readiness:
+        """`registered`: whether the controller knows this pod; None without one. `instance`: why it does not serve."""
         supervision = self.supervision
         endpoint = supervision.node_manager.endpoint_status() if supervision is not None else None
         counted = tuple(self.units) if supervision is None else supervision.engine.services
@@ -127,6 +161,7 @@ class Pod:
             endpoint=endpoint,
             ending=self._ending.reason,
             unready=[service.unit.name for service in counted if service.state.unready],
+            instance=instance,
         )
 
     def supervisor_view(self, controller: str | None) -> wire.SupervisorView:
@@ -137,11 +172,24 @@ class Pod:
             boot_id=self._configuration.boot_id,
             uptime_sec=round(now - self._booted_at, 3),
             controller=controller,
+            previous_container=self._configuration.previous_container,
         )
         return self.supervision.complete(view, now) if self.supervision is not None else view
 
+    def gauges(self, controller_up: bool | None, answered_at: float | None) -> Gauges:
+        """`controller_up` is None without a controller, `answered_at` before its first answer."""
+        now, supervision = trio.current_time(), self.supervision
+        return Gauges(
+            units={service.unit.name: service.state.state for service in self.units},
+            freeze_sec=None if supervision is None else supervision.operator.state.freeze_remaining(now),
+            arbiter_count=None if supervision is None else supervision.arbiter.count,
+            controller_up=controller_up,
+            heartbeat_age_sec=None if answered_at is None else now - answered_at,
+        )
+
     async def _hurry_when_told(self) -> None:
         await self._ending.hurried.wait()
+        self._patience.cancel(reason="hurried")
         self.units.hurry()
 
     # --- units ---------------------------------------------------------------------------------------------------
@@ -154,7 +202,7 @@ class Pod:
     def _service(self, unit: Unit) -> Service:
         environment = self._configuration.environment
         exits = Exits(self._archive.earlier(unit.name))
-        output, observers = self._host.output_of(unit), self._observers(unit, exits)
+        output, observers = self._host.output_of(unit, self._dropped), self._observers(unit, exits)
         if unit.engine is None:
             return Service(
                 unit,
@@ -215,10 +263,9 @@ class Pod:
         section, fault = configuration.settings.supervisor, configuration.settings.fault_tolerance_config
         identity = identity_of(configuration, unit, nm_port)
         assert unit.engine is not None, f"{unit.name} is no engine"
-        # Only one engine is known to a controller; what the others remember is their own.
-        state_dir = (
-            configuration.state_dir if not self.supervisions else configuration.state_dir / unit.engine.declared_by
-        )
+        # This pod is known by one engine; any other stays its unit's business, and what it remembers is its own.
+        known = not self.supervisions
+        state_dir = configuration.state_dir if known else configuration.state_dir / unit.engine.declared_by
         return EngineSupervision(
             EngineSurroundings(
                 boot_id=configuration.boot_id,
@@ -249,9 +296,19 @@ class Pod:
                     recovers=unit.engine.recovers,
                 ),
                 arbiter=ArbiterSettings(section.heartbeat_interval_seconds, section.suicide_threshold),
+                drain=DrainSettings(section.drain_delay_sec, section.drain_sec),
                 coordinated=self._is_coordinated(unit),
+                place=place_of(configuration, unit),
+                alone_after_sec=section.start_without_controller_after_sec,
             ),
             self._ending.restart_container,
+            self._engine_observers() if known else NOBODY,
+        )
+
+    def _engine_observers(self) -> Observers:
+        return Observers(
+            operation=(self.events.operation_moved, self.metrics.operation_moved),
+            arbiter=(self.events.arbiter_counted,),
         )
 
     def _observers(self, unit: Unit, exits: Exits) -> tuple[Observer, ...]:
@@ -262,9 +319,13 @@ class Pod:
 
         def keep_exits(transition: Transition) -> None:
             if any(isinstance(action, RecordEnding) for action in transition.actions):
-                self._archive.note(unit.name, lambda: exits.view)
+                self._archive.note(unit.name, lambda: exits.views)
 
-        return (end_at_start_limit, keep_exits)
+        return (self.events.unit_moved, self.metrics.unit_moved, end_at_start_limit, keep_exits)
+
+    def _dropped(self, drop: Drop) -> None:
+        self.events.output_dropped(drop)
+        self.metrics.output_dropped(drop)
 
     def _start_limit_hit(self, unit: Unit, report: ReportStartLimit) -> None:
         """The unit only reports; this ends the supervisor by the way that the arbiter's word goes, engine or not."""

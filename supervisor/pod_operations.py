@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
+from signal import Signals
 from typing import TYPE_CHECKING
 
 import trio
@@ -12,13 +15,19 @@ from supervisor import wire
 from supervisor.api.operations import ControllerAway, NoSuchUnit, Refused
 from supervisor.engine.controller_errors import ControllerError, ControllerUnreachable
 from supervisor.engine.model import progress
+from supervisor.engine.model.operation import Operation
+from supervisor.engine.supervision import CannotPlace
 from supervisor.pod import Pod
+from supervisor.process.tail import Follower, Gap, Line, Tail, follow, merged
 from supervisor.service import units
 from supervisor.service.outcomes import StartFailed
 from supervisor.service.service import Service
+from supervisor.shared.event_ring import EventRing
 
 if TYPE_CHECKING:
     from supervisor.engine.link import ControllerLink
+
+log = logging.getLogger(__name__)
 
 RELAUNCH_REASON = "asked for by an operator"
 
@@ -28,6 +37,10 @@ class PodOperations:
         self._pod = pod
         self.link: ControllerLink | None = None
         """Set once the controller can be spoken to."""
+
+    @property
+    def events(self) -> EventRing[wire.SupervisorEvent]:
+        return self._pod.events.ring
 
     def overview(self) -> wire.UnitsView:
         now = trio.current_time()
@@ -39,7 +52,10 @@ class PodOperations:
         return self._service(name).view(trio.current_time())
 
     def exits(self, name: str) -> wire.ExitsView:
-        return self._service(name).exits.view
+        return _exits(self._service(name))
+
+    def all_exits(self) -> wire.AllExitsView:
+        return wire.AllExitsView(units=tuple(map(_exits, self._pod.units)))
 
     async def change(self, name: str, verb: str, *, asked_by: str, local: bool) -> wire.UnitView:
         """Raises NoSuchUnit, Refused. Cancelled: what was asked for goes on."""
@@ -49,6 +65,27 @@ class PodOperations:
             await self._change(service, verb, asked_by)
         except StartFailed as failure:
             raise Refused(f"cannot {verb} {name}: {failure}") from failure
+        return service.view(trio.current_time())
+
+    async def start_standalone(self, name: str, *, asked_by: str) -> wire.UnitView:
+        """Start this pod's engine where the settings place it, because there is no controller.
+
+        Returns when its process runs. Raises NoSuchUnit, Refused. Cancelled: the start goes on.
+        """
+        service, supervision = self._service(name), self._pod.supervision
+        if supervision is None or not self._is_gang_member(service):
+            raise Refused(f"{name} needs no controller: start it without --standalone")
+        if self.link is not None and self.link.heartbeat.connection.registered:
+            raise Refused("the controller knows this pod and starts its engine itself")
+        if supervision.operator.state.step is not wire.Step.IDLE:
+            raise Refused(f"{name} was started already: `podvisor status` shows how far it is")
+        try:
+            supervision.start_alone(f"asked for by {asked_by}")
+        except CannotPlace as error:
+            raise Refused(f"cannot start {name}: {error}") from error
+        state = await supervision.operator.changed.wait_until(lambda: supervision.operator.state, _is_started_or_not)
+        if state.step is not wire.Step.LOADING and state.step is not wire.Step.DONE:
+            raise Refused(f"cannot start {name}: {state.error or 'the controller has come, and starts it itself'}")
         return service.view(trio.current_time())
 
     async def relaunch(self, asked_by: str) -> wire.RelaunchBegun:
@@ -80,12 +117,36 @@ class PodOperations:
             run_id=run.id,
         )
 
-    def lines(self, name: str, count: int) -> list[str]:
-        return self._service(name).output.lines(count)
+    async def drain(self, asked_by: str) -> wire.Drained:
+        """Returns when the engines have finished their requests. Cancelled: the drain goes on."""
+        if not self._pod.supervisions:
+            return wire.Drained(message="there is no engine unit in this pod: nothing to drain")
+        await self._pod.drain(f"asked for by {asked_by}")
+        engines = [service for each in self._pod.supervisions.values() for service in each.engine.services]
+        states = ", ".join(f"{service.unit.name} is {service.state.state}" for service in engines)
+        return wire.Drained(message=f"drained; {states}")
 
-    async def follow(self, name: str, count: int) -> AsyncIterator[str]:
-        async for line in self._service(name).output.follow(count):
-            yield str(line)
+    def lines(self, names: Sequence[str], count: int) -> list[wire.LogLine]:
+        return [_shown(line) for line in merged([tail.newest(count) for tail in self._tails(names)])]
+
+    def lines_of_life(self, names: Sequence[str], count: int) -> list[wire.LogLine]:
+        return [_shown(line) for line in merged([tail.newest_of_life(count) for tail in self._tails(names)])]
+
+    def follow(self, names: Sequence[str], backlog: Sequence[wire.LogLine]) -> AsyncIterator[wire.LogLine]:
+        """What comes from this moment on, not from when it is first read."""
+        return _following(follow(self._tails(names)), backlog)
+
+    async def kill(self, name: str, signal: str, whom: wire.Whom, *, asked_by: str) -> wire.KillAnswer:
+        """Raises NoSuchUnit, Refused. What the unit's policy makes of it is as if it had been sent by a stranger."""
+        service = self._service(name)
+        try:
+            pids = await service.kill(Signals[signal], whom)
+        except PermissionError as error:
+            raise Refused(f"cannot signal {name}: {error.strerror}; it runs as another user") from error
+        if not pids:
+            raise Refused(f"cannot signal {name}: it has no process; it is {service.state.sub_state}")
+        log.info("%s sent to %s of %s by %s", signal, whom, name, asked_by, extra={"unit": name, "pids": pids})
+        return wire.KillAnswer(unit=name, signal=signal, pids=pids)
 
     async def _change(self, service: Service, verb: str, asked_by: str) -> None:
         name = service.unit.name
@@ -133,6 +194,10 @@ class PodOperations:
         if supervision is not None:
             supervision.operator.feed(progress.Released())
 
+    def _tails(self, names: Sequence[str]) -> list[Tail]:
+        services = [self._service(name) for name in names] or list(self._pod.units)
+        return [service.output.tail for service in services]
+
     def _service(self, name: str) -> Service:
         try:
             return self._pod.units.get(name)
@@ -144,3 +209,29 @@ class PodOperations:
             return None
         error = self.link.heartbeat.connection.last_error
         return f"controller {self.link.client.url} {'answers' if error is None else f'does not answer: {error}'}"
+
+
+async def _following(follower: Follower, backlog: Sequence[wire.LogLine]) -> AsyncIterator[wire.LogLine]:
+    for line in backlog:
+        yield line
+    while True:
+        read = await follower.next()
+        yield _shown(read) if isinstance(read, Line) else _missing(read)
+
+
+def _exits(service: Service) -> wire.ExitsView:
+    return wire.ExitsView(unit=service.unit.name, exits=service.exits.views)
+
+
+def _shown(line: Line) -> wire.LogLine:
+    time = wire.timestamp(datetime.fromtimestamp(line.at, UTC))
+    return wire.LogLine(time=time, unit=line.unit, stream=line.stream, text=line.text, invocation=line.invocation)
+
+
+def _missing(gap: Gap) -> wire.LogLine:
+    now = wire.timestamp(datetime.now(UTC))
+    return wire.LogLine(time=now, unit="", stream="podvisor", text=str(gap), lost_lines=gap.lost_lines)
+
+
+def _is_started_or_not(state: Operation) -> bool:
+    return state.step in (wire.Step.IDLE, wire.Step.LOADING, wire.Step.DONE, wire.Step.FAILED, wire.Step.ABORTED)

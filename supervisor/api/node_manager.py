@@ -11,7 +11,7 @@ from supervisor import wire
 from supervisor.engine.model.commands import Command
 from supervisor.engine.operator import CommandRefused
 from supervisor.shared.http_app import Refusal, answer, application, received
-from supervisor.shared.tokens import TokenFile
+from supervisor.shared.tokens import Role, TokenFile
 
 _STATUS = {
     wire.ErrorCode.NOT_STARTED: 400,
@@ -27,13 +27,17 @@ _STATUS = {
 class NodeManager(Protocol):
     async def command(self, command: Command) -> wire.CommandAnswer: ...
 
+    def pause(self, reason: str) -> wire.CommandAnswer: ...
+
+    def resume(self) -> wire.CommandAnswer: ...
+
     def status(self) -> wire.NodeManagerStatus: ...
 
     def heard(self, run_id: str | None) -> None: ...
 
 
 def node_manager_app(node_manager: NodeManager, token: TokenFile | None) -> QuartTrio:
-    app = application("node-manager", token, errors={})
+    app = application("node-manager", token, errors={}, needs=lambda method, path: Role.NODE)
 
     async def commanded(command: Command) -> Response:
         try:
@@ -52,6 +56,15 @@ def node_manager_app(node_manager: NodeManager, token: TokenFile | None) -> Quar
     @app.post("/node-manager/stop")
     async def stop() -> Response:
         return await commanded(await received(wire.StopMsg))
+
+    @app.post("/node-manager/pause")
+    async def pause() -> Response:
+        message = await received(wire.Reason)
+        return answer(node_manager.pause(message.reason or "asked for"))
+
+    @app.post("/node-manager/resume")
+    async def resume() -> Response:
+        return answer(node_manager.resume())
 
     @app.get("/node-manager/status")
     async def status() -> Response:

@@ -22,7 +22,18 @@ from supervisor.shared.asking import EXIT_NOT_FOUND, EXIT_UNREACHABLE, CommandFa
 EXIT_NOT_RUNNING = 3
 """`status UNIT`: that unit is not active."""
 
-__all__ = ["EXIT_NOT_RUNNING", "CommandFailed", "Supervisor", "json_option", "socket_option", "unit_path"]
+__all__ = [
+    "EXIT_NOT_RUNNING",
+    "CommandFailed",
+    "Supervisor",
+    "interrupted_by_hand",
+    "json_option",
+    "socket_option",
+    "unit_path",
+]
+
+EXIT_INTERRUPTED = 130
+"""As shells tell SIGINT; this is how following ends."""
 
 ANSWER_SEC = 120.0
 """Stopping a unit may take its whole stop budget."""
@@ -70,6 +81,10 @@ class Supervisor:
     def post(self, path: str, body: msgspec.Struct | None = None) -> bytes:
         return self._request("POST", path, body)
 
+    def post_at_leisure(self, path: str) -> bytes:
+        """For what ends by itself, after a time that the settings say."""
+        return self._request("POST", path, None, answer_sec=None)
+
     @contextmanager
     def lines(self, path: str) -> Iterator[Iterator[str]]:
         """The lines of an answer that may not end."""
@@ -79,8 +94,10 @@ class Supervisor:
                 raise refused(response)
             yield response.iter_lines()
 
-    def _request(self, method: str, path: str, body: msgspec.Struct | None) -> bytes:
-        with self._client(read_sec=ANSWER_SEC) as client, _reachable(self._path):
+    def _request(
+        self, method: str, path: str, body: msgspec.Struct | None, answer_sec: float | None = ANSWER_SEC
+    ) -> bytes:
+        with self._client(read_sec=answer_sec) as client, _reachable(self._path):
             response = client.request(method, path, content=wire.encode(body) if body is not None else b"")
         if response.is_error:
             raise refused(response)
@@ -93,6 +110,15 @@ class Supervisor:
             timeout=httpx.Timeout(read_sec, connect=5.0),
             trust_env=False,
         )
+
+
+@contextmanager
+def interrupted_by_hand() -> Iterator[None]:
+    """For commands that go on until Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None
 
 
 @contextmanager

@@ -13,14 +13,19 @@ import msgspec
 import trio
 
 from supervisor import wire
-from supervisor.engine.arbiter import ArbiterTask
+from supervisor.engine.arbiter import ArbiterObserver, ArbiterTask
 from supervisor.engine.death_watch import watch_for_death, watch_standalone
 from supervisor.engine.device_health import watch_devices
+from supervisor.engine.drain import Drain
 from supervisor.engine.endpoint_engine import EndpointEngine
+from supervisor.engine.model import placement as placements
+from supervisor.engine.model import progress
 from supervisor.engine.model.arbiter import ArbiterSettings
+from supervisor.engine.model.draining import DrainSettings
 from supervisor.engine.model.operation import Operation, OperationSettings
+from supervisor.engine.model.placement import Place
 from supervisor.engine.node_manager import NodeManager
-from supervisor.engine.operator import Operator
+from supervisor.engine.operator import OperationObserver, Operator
 from supervisor.engine.pod_engine import PodEngine, Surroundings
 from supervisor.engine.register_manager import RegisterManager
 from supervisor.engine.restore_watch import watch_restore
@@ -37,8 +42,27 @@ LOOK_AGAIN_SEC = 1.0
 class SupervisionSettings(msgspec.Struct, frozen=True):
     operation: OperationSettings
     arbiter: ArbiterSettings
+    drain: DrainSettings
     coordinated: bool
     """A controller decides about restarts; else the unit's own policy does."""
+    place: Place | None
+    """By the settings; None: they do not say where the gang's other pods are."""
+    alone_after_sec: float
+    """`start_without_controller_after_sec`."""
+
+
+class CannotPlace(Exception):
+    """Only a controller can say where this pod stands in its gang; the message says what else would."""
+
+
+class Observers(msgspec.Struct, frozen=True):
+    """Those who are told what becomes of the engine; they decide nothing."""
+
+    operation: tuple[OperationObserver, ...] = ()
+    arbiter: tuple[ArbiterObserver, ...] = ()
+
+
+NOBODY = Observers()
 
 
 class EngineSupervision:
@@ -51,19 +75,24 @@ class EngineSupervision:
         history: RunHistory,
         settings: SupervisionSettings,
         end_supervisor: Callable[[str], None],
+        observers: Observers = NOBODY,
     ) -> None:
         now = trio.current_time()
         known = registration.remembered
         operation = Operation(surroundings.boot_id, booted_at=now, since=now, epoch=known.epoch, term=known.term)
         self.coordinated = settings.coordinated
+        self.alone_after_sec = settings.alone_after_sec
+        self._place = settings.place
+        self._surroundings = surroundings
         self.registration = registration
         self._history = history
         self.engine = PodEngine(surroundings, lambda: self.operator.state, lambda event: self.operator.feed(event))
-        self.operator = Operator(operation, settings.operation, self.engine, end_supervisor)
+        self.operator = Operator(operation, settings.operation, self.engine, end_supervisor, observers.operation)
         self.node_manager = NodeManager(
             self.operator, self.engine, registration.identity, coordinated=settings.coordinated
         )
-        self.arbiter = ArbiterTask(settings.arbiter, self.node_manager.situation, end_supervisor)
+        self.arbiter = ArbiterTask(settings.arbiter, self.node_manager.situation, end_supervisor, observers.arbiter)
+        self.drain = Drain(settings.drain, self.operator, self.engine)
         self.changed = Changes()
         """Anything that a heartbeat or a report may have to tell."""
         self._errors = ErrorWindow()
@@ -76,8 +105,22 @@ class EngineSupervision:
                 self._watch(endpoint, nursery)
             nursery.start_soon(self._relay, self.operator.changed)
             nursery.start_soon(self.arbiter.run)
+            nursery.start_soon(self.drain.run)
             nursery.start_soon(self._watch_dependencies)
             task_status.started()
+
+    def start_alone(self, reason: str) -> None:
+        """Start the engine where the settings place it, if nothing was started here yet. Raises CannotPlace."""
+        if self._place is None:
+            raise CannotPlace(
+                "the addresses of the gang's other pods are known to the controller alone: "
+                "set supervisor.node_addrs, one address for each node"
+            )
+        here = self._surroundings
+        alone = placements.standalone(
+            self.engine.engine, job_name=here.job_name, role=here.role, pod_ip=here.here.pod_ip, epoch=0
+        )
+        self.operator.feed(progress.ControllerAbsent(placements.placed(alone, self._place), reason))
 
     def complete(self, view: wire.SupervisorView, now: float) -> wire.SupervisorView:
         """What the engine adds to the supervisor's own view."""

@@ -16,7 +16,8 @@ from pathlib import Path
 import msgspec
 import trio
 
-from supervisor.process.line_format import Field, LineFormat, bare, json_object, prefixed
+from supervisor.process.drops import Drop, DropObserver, nobody
+from supervisor.process.line_format import Field, LineFormat, bare, json_object, prefixed, whole
 from supervisor.process.rate_limit import RateLimit
 from supervisor.process.rotation import RotatingFile
 from supervisor.process.sink import BUFFER_BYTES, MarkingWriter, Sink, drop_mark, write_all_to
@@ -109,10 +110,12 @@ class Output:
         rate_limit: RateLimit | None = None,
         rotate_size: int = ROTATE_SIZE,
         rotate_keep: int = ROTATE_KEEP,
+        drops: DropObserver = nobody,
     ) -> None:
         """Without `stderr_mode` and `stderr` both streams go the same way. Raise ValueError for an unknown mode."""
         self.unit = unit
-        self.tail = Tail(tail_bytes)
+        self.tail = Tail(tail_bytes, unit)
+        self._drops = drops
         self._rate_limit = rate_limit
         self._open_file = partial(RotatingFile, max_bytes=rotate_size, keep=rotate_keep)
         self._files: dict[str, tuple[RotatingFile, Sink]] = {}
@@ -211,7 +214,7 @@ class Output:
         if mode == "null":
             return _Route(stream, kind, None, None)
         if kind == "file" and path:
-            sink: Sink = self._file_sink(path)
+            sink: Sink = self._file_sink(path, stream)
         elif mode in ("pass", "prefix", "json"):
             sink = container
         else:
@@ -219,19 +222,27 @@ class Output:
                 f"unit {self.unit}: unknown output mode {mode!r}; known are pass, prefix, json, null and file:PATH"
             )
         mark = partial(drop_mark, self._line_format(stream, kind, {}))
-        return _Route(stream, kind, sink, MarkingWriter(sink, mark))
+        return _Route(stream, kind, sink, MarkingWriter(sink, mark, partial(self._lost, stream)))
 
-    def _file_sink(self, path: str) -> Sink:
+    def _file_sink(self, path: str, stream: str) -> Sink:
         if path not in self._files:
             file = self._open_file(Path(path))
-            self._files[path] = file, Sink(file.write_all, path)
+            self._files[path] = file, Sink(file.write_all, path, lose=partial(self._lost, stream))
         return self._files[path][1]
 
+    def _lost(self, stream: str, lost_bytes: int) -> None:
+        self._drops(Drop(self.unit, stream, lost_bytes=lost_bytes))
+
+    def _suppressed(self, stream: str, lines: int) -> None:
+        self._drops(Drop(self.unit, stream, suppressed_lines=lines))
+
     def _stream(self, route: _Route, fields: Mapping[str, Field]) -> Stream:
-        if route.writer is None or route.mode not in ("prefix", "json"):
-            return ByteStream(self.tail, route.writer)
-        line_format = self._line_format(route.stream, route.mode, fields)
-        return LineStream(self.tail, route.writer, line_format, self._rate_limit)
+        dressed = route.mode in ("prefix", "json")
+        if route.writer is None or not (dressed or self._rate_limit):
+            return ByteStream(route.stream, self.tail, route.writer)
+        line_format = self._line_format(route.stream, route.mode, fields) if dressed else whole
+        suppress = partial(self._suppressed, route.stream)
+        return LineStream(route.stream, self.tail, route.writer, line_format, self._rate_limit, suppress)
 
     def _line_format(self, stream: str, mode: str, fields: Mapping[str, Field]) -> LineFormat:
         if mode == "json":

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from supervisor.service.exits import EXITS_KEPT
 from supervisor.shared.error_window import ErrorWindow
 from supervisor.shared.whole_file import write_whole
-from supervisor.wire import ExitsView, ExitView
+from supervisor.wire import ExitView
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,13 @@ MAX_LINE = 1000
 WRITE_AGAIN_SEC = 0.2
 """A unit that dies over and over costs no more than this."""
 
-Exits = Callable[[], ExitsView]
+Views = Callable[[], tuple[ExitView, ...]]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The file of one unit."""
+
+    exits: tuple[ExitView, ...]
 
 
 class ExitArchive:
@@ -38,7 +44,7 @@ class ExitArchive:
     def __init__(self, state_dir: Path, boot_id: str) -> None:
         self._directory = state_dir / DIRECTORY
         self._boot_id = boot_id
-        self._noted: dict[str, Exits] = {}
+        self._noted: dict[str, Views] = {}
         self._news = trio.Event()
         self._errors = ErrorWindow()
 
@@ -46,14 +52,14 @@ class ExitArchive:
         """Of earlier containers, newest first."""
         path = self._path(unit)
         try:
-            return msgspec.json.decode(path.read_bytes(), type=ExitsView).exits[:EXITS_KEPT]
+            return msgspec.json.decode(path.read_bytes(), type=Kept).exits[:EXITS_KEPT]
         except FileNotFoundError:
             return ()
         except (OSError, msgspec.MsgspecError) as error:
             log.warning("cannot read %s: %s; what was in it is not shown", path, error)
             return ()
 
-    def note(self, unit: str, exits: Exits) -> None:
+    def note(self, unit: str, exits: Views) -> None:
         """They have changed."""
         self._noted[unit] = exits
         self._news.set()
@@ -96,11 +102,11 @@ class ExitArchive:
         return self._directory / f"{unit}.json"
 
 
-def encoded(exits: ExitsView, boot_id: str) -> bytes:
+def encoded(exits: tuple[ExitView, ...], boot_id: str) -> bytes:
     """As much as there is room for: of lines their beginning, of exits the newest."""
-    views = [_short(view) for view in exits.exits]
+    views = [_short(view) for view in exits]
     views = [replace(view, boot_id=view.boot_id or boot_id) for view in views]
-    while len(data := msgspec.json.encode(ExitsView(exits=tuple(views)))) > MAX_FILE_BYTES and views:
+    while len(data := msgspec.json.encode(Kept(tuple(views)))) > MAX_FILE_BYTES and views:
         views.pop()
     return data
 

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from supervisor.unit.restart import Ending
-from supervisor.wire import ExitsView, ExitView, timestamp
+from supervisor.wire import ExitView, timestamp
 
 EXITS_KEPT = 20
 TAIL_LINES = 40
@@ -55,10 +55,10 @@ class Exits:
         self._records.append(record)
 
     @property
-    def view(self) -> ExitsView:
+    def views(self) -> tuple[ExitView, ...]:
         """The newest first, those of earlier containers among them."""
         own = tuple(record.view for record in reversed(self._records))
-        return ExitsView(exits=(*own, *self._earlier)[:EXITS_KEPT])
+        return (*own, *self._earlier)[:EXITS_KEPT]
 
     def __iter__(self) -> Iterator[ExitRecord]:
         return iter(self._records)

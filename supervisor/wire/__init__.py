@@ -6,6 +6,7 @@ trio, so both programs and every tool may use it.
 """
 
 from supervisor.wire.codec import WireError, decode, encode, timestamp
+from supervisor.wire.events import EventKind, SupervisorEvent
 from supervisor.wire.messages import (
     FEATURES,
     PROTOCOL,
@@ -35,8 +36,10 @@ from supervisor.wire.messages import (
     SupervisorIdentity,
     TerminateInstanceMsg,
 )
+from supervisor.wire.operations import AllExitsView, KillAnswer, KillMsg, LogLine, Whom
 from supervisor.wire.rendezvous import PORTS_PER_EPOCH, block_size, rendezvous_port
 from supervisor.wire.views import (
+    Drained,
     ExitsView,
     ExitView,
     InstanceEndpointView,
@@ -70,8 +73,10 @@ __all__ = [
     "PORTS_PER_EPOCH",
     "PROTOCOL",
     "Action",
+    "AllExitsView",
     "CommandAnswer",
     "DeviceInfo",
+    "Drained",
     "Endpoint",
     "EndpointStatus",
     "EndpointView",
@@ -79,6 +84,7 @@ __all__ = [
     "EngineRestartMsg",
     "ErrorBody",
     "ErrorCode",
+    "EventKind",
     "ExitInfo",
     "ExitView",
     "ExitsView",
@@ -90,6 +96,9 @@ __all__ = [
     "InstanceEndpointView",
     "InstanceView",
     "InstancesView",
+    "KillAnswer",
+    "KillMsg",
+    "LogLine",
     "MemberView",
     "NodeManagerStatus",
     "OperationView",
@@ -113,11 +122,13 @@ __all__ = [
     "StartCmdMsg",
     "Step",
     "StopMsg",
+    "SupervisorEvent",
     "SupervisorIdentity",
     "SupervisorView",
     "TerminateInstanceMsg",
     "UnitView",
     "UnitsView",
+    "Whom",
     "WireError",
     "block_size",
     "decode",

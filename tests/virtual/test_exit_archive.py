@@ -12,15 +12,13 @@ from trio.testing import MockClock
 from supervisor.service import exit_archive
 from supervisor.service.exit_archive import MAX_FILE_BYTES, MAX_FILES, ExitArchive
 from supervisor.service.exits import Exits
-from supervisor.wire import ExitsView, ExitView
+from supervisor.wire import ExitView
 
 
-def exits(*causes: str, lines: tuple[str, ...] = ()) -> ExitsView:
-    return ExitsView(
-        exits=tuple(
-            ExitView(pid=7, code=1, signal=None, asked=False, cause=cause, uptime_sec=1.0, at="", log_tail=lines)
-            for cause in causes
-        )
+def exits(*causes: str, lines: tuple[str, ...] = ()) -> tuple[ExitView, ...]:
+    return tuple(
+        ExitView(pid=7, code=1, signal=None, asked=False, cause=cause, uptime_sec=1.0, at="", log_tail=lines)
+        for cause in causes
     )
 
 
@@ -43,7 +41,7 @@ async def test_the_next_container_knows_how_the_last_one_fared(tmp_path: Path, a
         ("sick", "boot-1"),
         ("out of memory", "boot-1"),
     ]
-    assert [view.cause for view in Exits(later.earlier("engine")).view.exits] == ["sick", "out of memory"]
+    assert [view.cause for view in Exits(later.earlier("engine")).views] == ["sick", "out of memory"]
 
 
 def test_a_file_never_grows_beyond_its_limit_and_the_newest_are_kept(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ async def running(
             processes=processes,
             gate=_open_gate,
             segments_of=_no_segments,
-            output_of=lambda _: FakeOutput(),  # type: ignore[arg-type,return-value]
+            output_of=lambda _, drops: FakeOutput(),  # type: ignore[arg-type,return-value]
             write_stdout=lambda _: None,
         )
         async with trio.open_nursery() as nursery:
@@ -111,7 +111,7 @@ async def test_the_controller_is_told_before_the_first_unit_is_stopped(
 
         pod.it.farewell = farewell
         pod.ending.request(EXIT_OK, "SIGTERM received")
-        await pod.it.leave()
+        await pod.it.leave(trio.current_time() + 30)
         assert told == [(True, 1)]
 
 
