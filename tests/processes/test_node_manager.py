@@ -230,3 +230,16 @@ async def test_S16_what_loads_beyond_its_grace_is_neither_reported_nor_ended(tmp
         assert (about["step"], about["arbiter_count"]) == ("loading", 0)
         assert controller.faults == []
         assert controller.statuses[-1] == {"0": "initial"}
+
+
+async def test_before_the_arbiter_ends_the_container_the_sick_engine_is_looked_at(tmp_path: Path) -> None:
+    engine, seen = Moody(tmp_path), tmp_path / "seen"
+    unit = with_engine(engine.unit, DiagnoseExec=shell(f"echo $MAINPID > {seen}"))
+    async with coordinated(tmp_path, unit, suicide_threshold=2, grace_period_sec=0) as node_manager:
+        await node_manager.start()
+        await node_manager.running.stderr.saw("engine loading -> done")
+        first = await node_manager.running.started("engine")
+        engine.feels("hangs")
+        assert await node_manager.running.ended() == 255
+        assert seen.read_text().strip() == str(first)
+        await node_manager.running.stderr.saw("ending with exit code 255: abnormal for 2 x 1 s: .*canary")
