@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -197,7 +196,7 @@ class Pod:
                 pod_ip=configuration.pod_ip,
                 environment=configuration.environment,
                 grace_period_sec=section.grace_period_sec,
-                booted_at_wall=time.time(),
+                shared_memory_is_private=section.shm_scope == "pod",
                 service=self.units.get(unit.name),
                 dependencies_active=lambda: self.units.dependencies_active(unit.name),
                 gate=self._host.gate,

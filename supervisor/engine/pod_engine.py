@@ -16,6 +16,7 @@ import trio
 from msgspec.structs import replace
 
 from supervisor import wire
+from supervisor.engine.hygiene import Gate, Hygiene
 from supervisor.engine.launchers import LaunchPlan, plan_launch, rank_of
 from supervisor.engine.model import placement as placements
 from supervisor.engine.model import progress
@@ -26,7 +27,6 @@ from supervisor.engine.model.status import EngineFacts
 from supervisor.engine.operator import EffectFailed
 from supervisor.engine.segments import Segments, SegmentsOf
 from supervisor.engine.start_after import wait_for_peers
-from supervisor.process.gate import GateReport, GateSpec, Port
 from supervisor.service.launch import Launch, LaunchError, expanded_unit, unit_launch
 from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFailed
 from supervisor.service.service import Service
@@ -44,9 +44,6 @@ DEPENDENCIES_SEC = 120.0
 count, so a dependency that hangs would keep a container without an engine for ever. A first start waits for downloads.
 """
 
-Gate = Callable[[GateSpec], Awaitable[GateReport]]
-"""`supervisor.process.gate.run_gate` in this container."""
-
 
 class Surroundings(msgspec.Struct, frozen=True):
     """What the engine is run with; none of it changes in the life of the supervisor."""
@@ -59,8 +56,8 @@ class Surroundings(msgspec.Struct, frozen=True):
     environment: Mapping[str, str]
     """The supervisor's own."""
     grace_period_sec: float
-    booted_at_wall: float
-    """Unix time; files of this engine cannot be older."""
+    shared_memory_is_private: bool
+    """Nobody beyond our sight has segments in this container's /dev/shm."""
     service: Service
     dependencies_active: Callable[[], Awaitable[None]]
     gate: Gate
@@ -83,6 +80,13 @@ class PodEngine:
         self._with = surroundings
         self._operation = operation
         self._feed = feed
+        self._hygiene = Hygiene(
+            surroundings.gate,
+            surroundings.service,
+            self.segments,
+            any_address="::" if ":" in surroundings.pod_ip else "0.0.0.0",
+            shared_memory_is_private=surroundings.shared_memory_is_private,
+        )
 
     @property
     def unit(self) -> Unit:
@@ -109,7 +113,7 @@ class PodEngine:
         try:
             with trio.fail_after(DEPENDENCIES_SEC if self._operation().ever_started else math.inf):
                 await self.dependencies_active()
-            await self._pass_gate(self._plan(placement))
+            await self._pass_gate(placement)
         except trio.TooSlowError as error:
             waited = f"what the engine comes after was not active within {DEPENDENCIES_SEC:g} s"
             raise EffectFailed(f"{waited}; `podvisor status` shows what is not") from error
@@ -223,29 +227,15 @@ class PodEngine:
         placement = placements.standalone(
             self.engine, job_name=here.job_name, role=here.role, pod_ip=here.pod_ip, epoch=epoch
         )
-        await self._pass_gate(self._plan(placement))
+        await self._pass_gate(placement)
         if operation.ever_started:
             self.announce_relaunch(operation.relaunch_count + 1, placement, self.service.state.reason)
         self._feed(progress.StartedLocally(placement, epoch))
         await self.before_spawn()
 
-    async def _pass_gate(self, plan: LaunchPlan) -> None:
-        report = await self._with.gate(
-            GateSpec(
-                invocation_ids=frozenset(self.service.invocation_ids),
-                ports=tuple(Port(self._any_address, number, f"{self.unit.name} port") for number in plan.ports),
-                shared_memory_patterns=plan.shared_memory_patterns,
-                shared_memory_recorded=self.segments.recorded,
-                shared_memory_not_before=self._with.booted_at_wall,
-                lock_patterns=plan.lock_patterns,
-            ),
-        )
-        if not report.passed:
-            raise LaunchError(f"the hygiene gate did not pass: {report.reason}")
-
-    @property
-    def _any_address(self) -> str:
-        return "::" if ":" in self._with.pod_ip else "0.0.0.0"
+    async def _pass_gate(self, placement: StartCmdMsg) -> None:
+        launch = unit_launch(self.unit, self._with.environment, self._variables(placement))
+        await self._hygiene.pass_gate(self._plan(placement), launch)
 
     def _placed(self) -> StartCmdMsg:
         placement = self._operation().placement

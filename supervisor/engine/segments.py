@@ -1,4 +1,4 @@
-"""Which shared-memory segments are this engine's: those that its processes were seen to have open or mapped.
+"""Which shared-memory segments are this engine's: those that its processes alone were seen to have open or mapped.
 
 A segment in /dev/shm has no owner that outlives the process that made it, and KV stores and weight daemons keep
 theirs in the same directory; so what may be swept after a death is recorded while the engine lives (design 8).
@@ -7,13 +7,14 @@ theirs in the same directory; so what may be swept after a death is recorded whi
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+from supervisor.process.holders import FileId
 from supervisor.service.service import Service
 from supervisor.unit.states import RunState
 
-SegmentsOf = Callable[[int], Awaitable[frozenset[Path]]]
+SegmentsOf = Callable[[int], Awaitable[Mapping[Path, FileId]]]
 """`supervisor.process.segments.segments_of` in this container."""
 
 
@@ -24,7 +25,7 @@ class Segments:
     """One per engine. What earlier incarnations held stays recorded while it is there."""
 
     def __init__(self, service: Service, segments_of: SegmentsOf) -> None:
-        self.recorded: frozenset[Path] = frozenset()
+        self.recorded: Mapping[Path, FileId] = {}
         self._service = service
         self._segments_of = segments_of
 
@@ -45,4 +46,4 @@ class Segments:
         except OSError as error:
             log.warning("cannot see which shared memory the engine holds: %s; after its death it stays", error)
             return
-        self.recorded = frozenset(path for path in self.recorded if path.exists()) | held
+        self.recorded = {path: file for path, file in self.recorded.items() if path.exists()} | dict(held)

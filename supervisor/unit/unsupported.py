@@ -28,7 +28,6 @@ NOT_CARRIED_OUT: Mapping[str, tuple[object, ...]] = {
     "Engine.RecoverHttp": (),
     "Engine.RecoverExec": (),
     "Engine.RestoreExec": (),
-    "Engine.DeviceMemoryProbe": ("off",),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from supervisor.unit.model import HttpCheck, Probe, Probes, TcpCheck
+from supervisor.unit.model import Command, Engine, HttpCheck, Launcher, Probe, Probes, TcpCheck
 from supervisor.wire import StartCmdMsg
 
 
@@ -55,6 +55,15 @@ class LaunchPlan(msgspec.Struct, frozen=True):
     critical_processes: tuple[str, ...] = ()
     shared_memory_patterns: tuple[str, ...] = ()
     lock_patterns: tuple[str, ...] = ()
+    device_memory_probe: str | Command = "off"
+    """`nvml`, `off`, or what exits 0 when the memory of the old engine is back."""
+
+
+def device_memory_probe(engine: Engine) -> str | Command:
+    """What the file says; engines made for GPUs have NVML looked at, where there is one."""
+    if engine.device_memory_probe is not None:
+        return engine.device_memory_probe
+    return "nvml" if engine.launcher in (Launcher.VLLM, Launcher.SGLANG) else "off"
 
 
 def with_defaults(declared: Probes, defaults: Probes) -> Probes:
