@@ -6,9 +6,10 @@ The long form: `PODVISOR_TEST_RESTARTS=10000 pytest tests/processes/test_many_re
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import resource
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -97,7 +98,16 @@ async def begun(made: list[Service]) -> None:
         await service.start(asked_by="test")
 
 
+@pytest.fixture
+def silence() -> Iterator[None]:
+    """pytest keeps every log record."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
 @pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("silence")
 async def test_nothing_grows_with_the_number_of_restarts() -> None:
     async with reaping(timeout_sec=TIMEOUT_SEC + RESTARTS) as children, services(children) as made:
         await begun(made)
