@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import trio
-from msgspec.structs import replace
 
 from supervisor.process import procfs
+from supervisor.process.brand import Branding
 from supervisor.process.children import Child, Children, ExitStatus, Spawn
 from supervisor.process.tree import (
     TreeReport,
@@ -23,7 +23,7 @@ from supervisor.process.tree import (
     wait_any_death,
     wait_tree_gone,
 )
-from supervisor.unit.model import KillMode, ResourceLimit
+from supervisor.unit.model import KillMode
 from tests.support.real_processes import CAN_BECOME_OTHER_USERS, alive, gone, python_of, reaping, spawn_of, told
 
 ID = "4c5b2f"
@@ -110,14 +110,12 @@ async def test_who_leaves_the_group_is_found(escape: str, stopper: partial[TreeR
 
 
 CLEARED_DAEMON = "(env -i HEARD=$HEARD setsid sh -c 'sleep 1000 & echo $! > $HEARD' &); exec sleep 1000"
-NO_BRAND = (ResourceLimit("RTTIME", 1_000_000, None),)
-"""A limit of its own where the brand would stand."""
 
 
-async def started_without_brand(children: Children, script: str, heard: Path) -> tuple[Child, int]:
-    spawn = spawn_of("sh", "-c", script, invocation_id=ID, HEARD=str(heard))
-    child = await children.spawn(replace(spawn, limits=NO_BRAND))
-    return child, int((await told(heard))[0])
+@pytest.fixture
+def no_brand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the hard limit is lower, or in a sandbox that knows no such limit."""
+    monkeypatch.setattr(Branding, "_wear", lambda self, brand: None)
 
 
 async def orphaned(pid: int) -> None:
@@ -153,9 +151,10 @@ async def test_a_brand_is_not_worn_by_another_unit(tmp_path: Path) -> None:
         assert alive(foreign)
 
 
+@pytest.mark.usefixtures("no_brand")
 async def test_without_a_brand_a_cleared_daemon_is_killed_only_on_the_callers_claim(tmp_path: Path) -> None:
     async with reaping() as children:
-        child, daemon = await started_without_brand(children, CLEARED_DAEMON, tmp_path / "pids")
+        child, (daemon,) = await started(children, CLEARED_DAEMON, tmp_path / "pids")
         await orphaned(daemon)
         report = await stop(children, child)
         assert report.gone
@@ -167,10 +166,11 @@ async def test_without_a_brand_a_cleared_daemon_is_killed_only_on_the_callers_cl
         os.kill(daemon, signal.SIGKILL)
 
 
+@pytest.mark.usefixtures("no_brand")
 async def test_a_claimed_daemon_goes(tmp_path: Path) -> None:
     async with reaping() as children:
-        child, daemon = await started_without_brand(children, CLEARED_DAEMON, tmp_path / "pids")
-        other, foreign = await started_without_brand(
+        child, (daemon,) = await started(children, CLEARED_DAEMON, tmp_path / "pids")
+        other, (foreign,) = await started(
             children,
             "(INVOCATION_ID=other setsid sh -c 'sleep 1000 & echo $! > $HEARD' &); exec sleep 1000",
             tmp_path / "foreign",
@@ -181,6 +181,7 @@ async def test_a_claimed_daemon_goes(tmp_path: Path) -> None:
         assert alive(other.pid)
 
 
+@pytest.mark.usefixtures("no_brand")
 async def test_a_daemon_seen_while_its_parents_lived_needs_no_claim(tmp_path: Path) -> None:
     release = tmp_path / "release"
     os.mkfifo(release)
@@ -188,7 +189,7 @@ async def test_a_daemon_seen_while_its_parents_lived_needs_no_claim(tmp_path: Pa
         env -i HEARD=$HEARD setsid sh -c 'sleep 1000 & echo $! > $HEARD; read x < {release}' &
         exec sleep 1000"""
     async with reaping() as children:
-        child, daemon = await started_without_brand(children, script, tmp_path / "pids")
+        child, (daemon,) = await started(children, script, tmp_path / "pids")
         assert daemon in {process.pid for process in await note_descendants(child)}
         release.write_text("\n")
         await orphaned(daemon)
