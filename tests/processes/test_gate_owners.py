@@ -9,6 +9,8 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import shutil
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,15 @@ from supervisor.process.gate import Baseline, GateSpec, run_gate
 from supervisor.process.holders import FileId
 from supervisor.process.leftover_files import present_segments
 from tests.support.real_processes import CAN_BECOME_OTHER_USERS, python_of, reaping, told
+from tests.support.running_supervisor import (
+    PODVISOR,
+    RunningSupervisor,
+    free_port,
+    program,
+    service,
+    shell,
+    write_files,
+)
 
 pytestmark = pytest.mark.skipif(not CAN_BECOME_OTHER_USERS, reason="files of another user need CAP_CHOWN")
 
@@ -185,3 +196,40 @@ async def test_what_the_units_user_left_is_removed(shared_memory: Path) -> None:
         assert path.exists()
         await run_gate(children, replace(spec, uids=frozenset({0, ANOTHER_UID})))
     assert not path.exists()
+
+
+UNREADABLE = ("setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace")
+LEAVES_A_SEGMENT = "echo x > {path}; chmod 666 {path}; echo ready; trap 'exit 1' USR1; sleep 600 & wait"
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv takes the capability away")
+@pytest.mark.parametrize("user", [str(ANOTHER_UID), None])
+async def test_what_cannot_be_looked_into_counts_as_alive(user: str | None, tmp_path: Path) -> None:
+    """Without CAP_SYS_PTRACE (no container has it by default) another user's descriptors are not shown."""
+    path = Path(f"/dev/shm/psm_podvisor_test_{os.getpid()}")
+    identity = {} if user is None else {"User": user, "Group": user}
+    engine = service(*shell(LEAVES_A_SEGMENT.format(path=path)), RestartSec="50ms")
+    units = {
+        "store": service(*shell("sleep 600 & wait"), **identity),
+        "engine": {
+            **engine,
+            "Engine": {"Launcher": "exec", "BasePort": free_port(), "SharedMemoryPatterns": [path.name]},
+            "Readiness": {"LogLine": "ready"},
+        },
+    }
+    arguments = write_files(tmp_path, units)
+    try:
+        async with program(*UNREADABLE, *PODVISOR, *arguments) as begun:
+            running = RunningSupervisor(begun.process, tmp_path)
+            running.stderr, running.stdout = begun.stderr, begun.stdout
+            store = await running.started("store")
+            await running.moved("engine", "loading", "ready")
+            os.kill(await running.started("engine"), signal.SIGUSR1)
+            said = (await running.stderr.saw("hygiene gate passed: (.*)", 2))[1]
+            await running.moved("engine", "loading", "ready", 2)
+        if user is None:
+            assert f"removed {path}" in said
+        else:
+            assert f"kept {path}: process {store} (sh) may have it and cannot be looked into" in said
+    finally:
+        path.unlink(missing_ok=True)
