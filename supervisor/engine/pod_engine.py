@@ -105,6 +105,7 @@ class PodEngine:
         return placements.misfit(placement, self.engine, job_name=here.job_name, pod_ip=here.pod_ip)
 
     async def stop_engine(self, reason: str) -> None:
+        await self.segments.look()
         report = await self.service.stop(asked_by=ASKED_BY, reason=reason, grace_sec=self._relaunch_grace())
         if report.survivors:
             raise EffectFailed(f"the old engine cannot be ended: {', '.join(report.survivors)}")

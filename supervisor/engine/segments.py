@@ -10,6 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+import trio
+
 from supervisor.process.holders import FileId
 from supervisor.service.service import Service
 from supervisor.unit.states import RunState
@@ -17,6 +19,8 @@ from supervisor.unit.states import RunState
 SegmentsOf = Callable[[int], Awaitable[Mapping[Path, FileId]]]
 """`supervisor.process.segments.segments_of` in this container."""
 
+LOOK_SEC = 0.5
+"""The engine may hang in a driver, and its /proc with it."""
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +43,12 @@ class Segments:
                 looked_at = state.invocation
                 await self._record(state.pid)
             await changed.wait()
+
+    async def look(self) -> None:
+        """Once more before it is stopped, for what it made since it became ready. Takes `LOOK_SEC` at most."""
+        if (pid := self._service.state.pid) is not None:
+            with trio.move_on_after(LOOK_SEC):
+                await self._record(pid)
 
     async def _record(self, pid: int) -> None:
         try:

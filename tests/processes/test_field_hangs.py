@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,10 @@ async def test_a_process_that_not_even_sigkill_ends_is_told_and_nothing_is_start
             await unit.start(asked_by="test")
             await set_in_thread(somebody_hangs)
             pid = unit.state.pid
-            report = await unit.stop(asked_by="test", reason="it hangs", grace_sec=0.1)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(unit.stop, asked_by="first", reason="it hangs", grace_sec=0.1))
+                await unit.wait_until(lambda state: state.sub_state is SubState.STOP_KILL)
+                report = await unit.stop(asked_by="test", reason="it hangs")  # joins the first
             assert state_of(pid) == "D"
             assert not report.gone
             assert report.survivors == (f"pid {pid} (ls: in uninterruptible sleep in the kernel (state D))",)

@@ -91,8 +91,8 @@ WAYS = {
 }
 ELSEWHERE = {
     SubState.START: "test_stop_while_the_fork_is_in_flight",
-    SubState.STOP_KILL: "test_field_reports_hangs: a process that hangs in the kernel",
-    SubState.UNKILLABLE: "test_field_reports_hangs: a process that hangs in the kernel",
+    SubState.STOP_KILL: "test_field_hangs: a process that not even SIGKILL ends",
+    SubState.UNKILLABLE: "test_field_hangs: a process that not even SIGKILL ends",
 }
 
 
