@@ -111,6 +111,32 @@ async def test_a_leftover_that_holds_the_port_and_a_segment_is_killed(host: str,
         assert not segment.exists()
 
 
+@pytest.mark.seed("S29")
+@pytest.mark.parametrize("user", [None, 65534])
+async def test_of_earlier_epochs_nobody_is_left_whatever_they_made_of_themselves(
+    user: int | None, tmp_path: Path
+) -> None:
+    """Forked twice, in sessions of their own, without an environment, as another user; the leaders are long reaped."""
+    if user is not None and not CAN_BECOME_OTHER_USERS:
+        pytest.skip("becoming another user needs CAP_SETUID")
+    become = "" if user is None else f"setpriv --reuid={user} --clear-groups"
+    hide = f"(env -i HEARD=$HEARD setsid sh -c '{become} sleep 1000 & echo $! > $HEARD' &)"
+    async with reaping() as children:
+        pids = {}
+        for invocation_id in ("epoch-1", "epoch-2", OTHER):
+            heard = tmp_path / invocation_id
+            leader = await children.spawn(spawn_of("sh", "-c", hide, invocation_id=invocation_id, HEARD=str(heard)))
+            await leader.exited.wait()
+            children.release(leader)
+            pids[invocation_id] = int((await told(heard))[0])
+        report = await run_gate(children, GateSpec(invocation_ids=frozenset({"epoch-1", "epoch-2"}), timeout_sec=30))
+        assert report.passed
+        old = sorted((pids["epoch-1"], pids["epoch-2"]))
+        assert all(f"killed {pid} (" in item(report, "leftover").detail for pid in old)
+        assert not any(alive(pid) for pid in old)
+        assert alive(pids[OTHER])
+
+
 async def test_a_stranger_on_the_port_is_named_and_lives(tmp_path: Path) -> None:
     async with reaping() as children:
         stranger, port = await daemon(children, tmp_path, LISTEN, "127.0.0.1", invocation_id=OTHER)
