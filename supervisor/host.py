@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from supervisor.engine.pod_engine import Gate
+from supervisor.engine.hygiene import Gate
 from supervisor.engine.segments import SegmentsOf
 from supervisor.process.children import Children
 from supervisor.process.drops import DropObserver

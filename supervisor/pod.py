@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -278,12 +277,12 @@ class Pod:
                     fabric=configuration.fabric,
                     device_num=section.device_num,
                     grace_period_sec=section.grace_period_sec,
+                    shared_memory_is_private=section.shm_scope == "pod",
+                    gate=self._host.gate,
+                    segments_of=self._host.segments_of,
                 ),
-                booted_at_wall=time.time(),
                 services=tuple(self.units.get(endpoint.name) for endpoint in endpoints),
                 dependencies_active=lambda: self.units.dependencies_active(unit.name),
-                gate=self._host.gate,
-                segments_of=self._host.segments_of,
                 write_stdout=self._host.write_stdout,
             ),
             RegisterManager(identity, _service_ports(unit.engine), state_dir),

@@ -147,6 +147,9 @@ class SupervisorSection:
     )
     rendezvous_ports: tuple[int, int] = setting(_ports, (29500, 29599), "ports that rotate with the epoch")
     fabric_interface: str | None = setting(word, None, "interface of vLLM's, SGLang's collectives; default: pod_ip's")
+    shm_scope: str = setting(
+        one_of("pod", "shared"), "pod", "who has segments in /dev/shm; shared: hostIPC, hostPath, sidecars"
+    )
     log_level: str = setting(one_of("debug", "info", "warning", "error"), "info", "the least level logged")
     log_format: str = setting(one_of("json", "text"), "text", "one JSON object a line, or text for people")
 

@@ -203,7 +203,7 @@ class Operations:
         await invocation.end()
         child = invocation.child
         exited = None if child is None or child.status is None else exit_of(child.status)
-        tell(ev.TreeGone(exited, self.stop_report.survivors))
+        tell(ev.TreeGone(exited, self.stop_report.survivors, self.stop_report.left_behind))
 
     def _ladder(self, invocation: Invocation, order: ev.StopTree) -> Ladder:
         stop = self._rules.stop

@@ -374,6 +374,6 @@ class _Held(httpx.AsyncBaseTransport):
         await self._below.aclose()
 
 
-async def _no_segments(pid: int) -> frozenset[Path]:
+async def _no_segments(pid: int) -> dict[Path, tuple[int, int]]:
     """The processes here have no memory to share."""
-    return frozenset()
+    return {}

@@ -15,7 +15,14 @@ import math
 from supervisor.engine.launchers.arguments import arguments
 from supervisor.engine.launchers.environment import SERVICE_LINK, Unwanted
 from supervisor.engine.launchers.fabric import network_environment
-from supervisor.engine.launchers.plan import CannotLaunch, LaunchPlan, Rank, with_defaults, without_http
+from supervisor.engine.launchers.plan import (
+    CannotLaunch,
+    LaunchPlan,
+    Rank,
+    device_memory_probe,
+    with_defaults,
+    without_http,
+)
 from supervisor.unit.flags import flag_name, last_of
 from supervisor.unit.model import Canary, DataParallel, Engine, HttpCheck, Probe, Probes, Unit
 from supervisor.unit.parallel import Sizes, Unreadable, independent, sizes_of
@@ -61,6 +68,7 @@ def plan(unit: Unit, rank: Rank) -> LaunchPlan:
         shared_memory_patterns=(*SHARED_MEMORY, *engine.shared_memory_patterns),
         lock_patterns=(*LOCKS, *engine.lock_patterns),
         temporary_sockets=TEMPORARY_SOCKETS,
+        device_memory_probe=device_memory_probe(engine),
     )
 
 
