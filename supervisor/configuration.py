@@ -34,6 +34,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Configuration(msgspec.Struct, frozen=True):
+    options: Options
     settings: Settings
     units: tuple[Unit, ...]
     environment: Mapping[str, str]
@@ -54,6 +55,25 @@ class Configuration(msgspec.Struct, frozen=True):
 
 def configure(options: Options, environment: Mapping[str, str]) -> Configuration:
     """Raise ConfigurationError with all problems of all files."""
+    settings, units = read_files(options, environment)
+    supervisor = settings.supervisor
+    pod_ip = supervisor.pod_ip or _address_towards(supervisor.controller_url)
+    directory, warnings = _runtime_directory(environment)
+    return Configuration(
+        options=options,
+        settings=settings,
+        units=units,
+        environment=environment,
+        socket=options.socket or Path(supervisor.socket or directory / "podvisor.sock"),
+        state_dir=Path(supervisor.state_dir or directory),
+        pod_ip=pod_ip,
+        boot_id=str(uuid.uuid4()),
+        warnings=warnings,
+    )
+
+
+def read_files(options: Options, environment: Mapping[str, str]) -> tuple[Settings, tuple[Unit, ...]]:
+    """What stands in them now. Raise ConfigurationError with all problems of all files."""
     problems: list[Problem] = []
     settings: Settings | None = None
     units: tuple[Unit, ...] = ()
@@ -69,19 +89,7 @@ def configure(options: Options, environment: Mapping[str, str]) -> Configuration
         problems += _token_problems(settings, options.config)
     if settings is None or problems:
         raise ConfigurationError(problems)
-    supervisor = settings.supervisor
-    pod_ip = supervisor.pod_ip or _address_towards(supervisor.controller_url)
-    directory, warnings = _runtime_directory(environment)
-    return Configuration(
-        settings=settings,
-        units=units,
-        environment=environment,
-        socket=options.socket or Path(supervisor.socket or directory / "podvisor.sock"),
-        state_dir=Path(supervisor.state_dir or directory),
-        pod_ip=pod_ip,
-        boot_id=str(uuid.uuid4()),
-        warnings=warnings,
-    )
+    return settings, units
 
 
 def settled_variables(configuration: Configuration) -> dict[str, str]:

@@ -14,7 +14,7 @@ from supervisor.engine.pod_engine import Gate
 from supervisor.engine.segments import SegmentsOf
 from supervisor.process.children import Children
 from supervisor.process.gate import run_gate
-from supervisor.process.output import ContainerStdout, Output, RateLimit
+from supervisor.process.output import ContainerStdout, Output, rate_limit_of
 from supervisor.process.segments import segments_of
 from supervisor.service.processes import LinuxProcesses, Processes
 from supervisor.service.unit_output import UnitOutput
@@ -36,21 +36,23 @@ def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit
         processes=LinuxProcesses(children),
         gate=partial(run_gate, children),
         segments_of=segments_of,
-        output_of=partial(_output, stdout, "pass" if len(units) == 1 else "prefix"),
+        output_of=partial(_output, stdout, units[0].name if len(units) == 1 else None),
         write_stdout=stdout.write,
     )
 
 
-def _output(stdout: ContainerStdout, default_mode: str, unit: Unit) -> Output:
+def _output(stdout: ContainerStdout, alone: str | None, unit: Unit) -> Output:
+    """`alone`: the only unit there was at the start, whose lines need no name; those that a reload adds have one."""
     logging = unit.service.logging
-    limit = RateLimit(logging.rate_limit_interval_sec, logging.rate_limit_burst)
+    default_mode = "pass" if unit.name == alone else "prefix"
     return Output(
         unit.name,
         logging.stdout or default_mode,
         stdout,
         stderr_mode=logging.stderr,
         tail_bytes=logging.tail_bytes,
-        rate_limit=limit if logging.rate_limit_burst else None,
+        rate_limit=rate_limit_of(logging),
         rotate_size=logging.rotate_size,
         rotate_keep=logging.rotate_keep,
+        default_mode=default_mode,
     )

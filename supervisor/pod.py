@@ -15,7 +15,7 @@ import trio
 
 from supervisor import wire
 from supervisor.api.readiness import Readiness, readiness
-from supervisor.configuration import Configuration, identity_of, settled_variables
+from supervisor.configuration import Configuration, identity_of, read_files, settled_variables
 from supervisor.ending import EXIT_OK, Ending
 from supervisor.engine.model import progress
 from supervisor.engine.model.arbiter import ArbiterSettings
@@ -27,11 +27,14 @@ from supervisor.engine.pod_engine import Surroundings as EngineSurroundings
 from supervisor.engine.register_manager import RegisterManager, ServicePorts
 from supervisor.engine.supervision import EngineSupervision, SupervisionSettings
 from supervisor.host import Host
+from supervisor.reload import Files, Reloads, Workshop
 from supervisor.service.launch import unit_launch
 from supervisor.service.operations import nothing_to_wait_for
 from supervisor.service.outcomes import Observer, Transition
+from supervisor.service.rearrangement import Definition
 from supervisor.service.service import Service
 from supervisor.service.units import Units
+from supervisor.settings import differing_keys, shutdown_timeout
 from supervisor.unit.events import ReportStartLimit
 from supervisor.unit.graph import Graph
 from supervisor.unit.model import EngineStart, RestartWith, StartLimitAction, Unit
@@ -71,6 +74,7 @@ class Pod:
             self.units.add(self._service(unit))
         if engine is not None:
             self.supervision = self._supervise(engine, nm_port)
+        self.reloads = Reloads(self.units, Workshop(self._service, self._definition, self._in_gang), self._read_files)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start the units and go on until cancelled; then every unit's tree is stopped before this returns."""
@@ -79,6 +83,7 @@ class Pod:
             self.units.start_all(asked_by=ASKED_BY)
             if self.supervision is not None:
                 await nursery.start(self.supervision.run)
+            await nursery.start(self.reloads.run)
             nursery.start_soon(self._hurry_when_told)
             task_status.started()
 
@@ -90,6 +95,10 @@ class Pod:
         if self.supervision is not None:
             self.supervision.operator.feed(progress.Leaving(self._ending.reason))
         await self.farewell()
+
+    def shutdown_sec(self) -> float:
+        """How long an orderly stop of the units that are here now may take."""
+        return shutdown_timeout(self._configuration.settings.supervisor, [service.unit for service in self.units])
 
     async def stop(self, deadline: float) -> None:
         left = await self.units.stop_all(deadline, asked_by=ASKED_BY, reason=self._ending.reason)
@@ -131,27 +140,32 @@ class Pod:
         return known if self.supervision is None else known | self.supervision.engine.placement_variables()
 
     def _service(self, unit: Unit) -> Service:
-        environment = self._configuration.environment
-        output, observers = self._host.output_of(unit), self._observers(unit)
-        if unit.engine is None:
-            return Service(
-                unit,
-                rules_of(unit),
-                self._host.processes,
-                output,
-                lambda: unit_launch(unit, environment, self._placement()),
-                around=self.units.surroundings_of(unit.name),
-                observers=observers,
-            )
+        definition = self._definition(unit)
+        before_spawn = nothing_to_wait_for if unit.engine is None else self._before_spawn
         return Service(
             unit,
-            self._engine_rules(unit),
+            definition.rules,
             self._host.processes,
-            output,
-            lambda: self._engine.launch(),
-            around=self.units.surroundings_of(unit.name, self._before_spawn),
-            observers=observers,
+            self._host.output_of(unit),
+            definition.launch,
+            around=self.units.surroundings_of(unit.name, before_spawn),
+            observers=self._observers(unit),
         )
+
+    def _definition(self, unit: Unit) -> Definition:
+        if unit.engine is not None:
+            return Definition(unit, self._engine_rules(unit), lambda: self._engine.launch())
+        environment = self._configuration.environment
+        return Definition(unit, rules_of(unit), lambda: unit_launch(unit, environment, self._placement()))
+
+    def _read_files(self) -> Files:
+        """As they are now. Blocks. Raise ConfigurationError."""
+        configuration = self._configuration
+        settings, units = read_files(configuration.options, configuration.environment)
+        return Files(units, differing_keys(configuration.settings, settings))
+
+    def _in_gang(self, unit: Unit) -> bool:
+        return unit.engine is not None and self._is_coordinated(unit)
 
     def _engine_rules(self, unit: Unit) -> Rules:
         if not self._is_coordinated(unit):

@@ -1,6 +1,6 @@
 """What the signals of the supervisor itself mean (design 3).
 
-SIGTERM and SIGINT end it, SIGQUIT shows what it does, SIGUSR1 opens log files anew.
+SIGTERM and SIGINT end it, SIGHUP reloads the unit files, SIGQUIT shows what it does, SIGUSR1 opens log files anew.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ async def handle_signals(
     ending: Ending,
     write_stderr: Callable[[bytes], None],
     reopen_logs: Callable[[], None],
+    reload: Callable[[], None],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -43,7 +44,7 @@ async def handle_signals(
                 log.info("SIGUSR1: the log files of all units are opened anew")
                 reopen_logs()
             else:
-                log.warning("SIGHUP: reloading unit files is not there yet; nothing was changed")
+                reload()
 
 
 def _end(ending: Ending, asked: int, name: str) -> None:

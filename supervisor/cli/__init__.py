@@ -16,7 +16,7 @@ from supervisor.version import VERSION
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
-_COMMANDS = ("run", "verify", "status", "logs", "start", "stop", "restart", "reset-failed", "relaunch")
+_COMMANDS = ("run", "verify", "status", "logs", "start", "stop", "restart", "reset-failed", "relaunch", "reload")
 ENTRY_POINTS = "podvisor.commands"
 
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from weakref import WeakSet
 
 import msgspec
 import trio
@@ -22,8 +23,9 @@ from supervisor.process.rotation import RotatingFile
 from supervisor.process.sink import BUFFER_BYTES, MarkingWriter, Sink, drop_mark, write_all_to
 from supervisor.process.stream import ByteStream, LineStream, Stream
 from supervisor.process.tail import Follower, Gap, Tail
+from supervisor.unit.model import Logging
 
-__all__ = ["ContainerStdout", "Follower", "Gap", "Output", "Pipes", "RateLimit"]
+__all__ = ["ContainerStdout", "Follower", "Gap", "Output", "Pipes", "RateLimit", "rate_limit_of"]
 
 TAIL_BYTES = 256 * 1024
 ROTATE_SIZE = 50_000_000
@@ -43,6 +45,11 @@ class ContainerStdout(Sink):
     def write(self, data: bytes) -> None:
         """Buffer it for `run()`; never blocks. What finds no room is counted and marked."""
         self._own.write((data,))
+
+
+def rate_limit_of(logging: Logging) -> RateLimit | None:
+    limit = RateLimit(logging.rate_limit_interval_sec, logging.rate_limit_burst)
+    return limit if logging.rate_limit_burst else None
 
 
 class Pipes:
@@ -109,15 +116,37 @@ class Output:
         rate_limit: RateLimit | None = None,
         rotate_size: int = ROTATE_SIZE,
         rotate_keep: int = ROTATE_KEEP,
+        default_mode: str = "prefix",
     ) -> None:
         """Without `stderr_mode` and `stderr` both streams go the same way. Raise ValueError for an unknown mode."""
         self.unit = unit
         self.tail = Tail(tail_bytes)
         self._rate_limit = rate_limit
-        self._open_file = partial(RotatingFile, max_bytes=rotate_size, keep=rotate_keep)
+        self._rotation = rotate_size, rotate_keep
+        self._default_mode = default_mode
+        """Of a unit whose file names none."""
+        self._containers = stdout, stderr or stdout
+        self._modes = mode, mode if stderr_mode is None else stderr_mode
         self._files: dict[str, tuple[RotatingFile, Sink]] = {}
-        self._stdout = self._route("stdout", mode, stdout)
-        self._stderr = self._route("stderr", mode if stderr_mode is None else stderr_mode, stderr or stdout)
+        self._streams: WeakSet[LineStream] = WeakSet()
+        self._stdout, self._stderr = self._routes()
+
+    def configure(self, logging: Logging) -> None:
+        """Limits hold at once; where the lines go, from the next invocation on. Raise ValueError as the constructor."""
+        self.tail.resize(logging.tail_bytes)
+        self._rate_limit = rate_limit_of(logging)
+        for stream in self._streams:
+            stream.limiter.limit = self._rate_limit
+        self._rotation = logging.rotate_size, logging.rotate_keep
+        for file, _ in self._files.values():
+            file.resize(*self._rotation)
+        mode = logging.stdout or self._default_mode
+        modes = mode, logging.stderr or mode
+        if modes != self._modes:
+            for file, _ in self._files.values():
+                file.close()
+            self._modes, self._files = modes, {}
+            self._stdout, self._stderr = self._routes()
 
     def lines(self, count: int) -> list[str]:
         """The last lines, oldest first, as far as the tail reaches."""
@@ -206,6 +235,10 @@ class Output:
                 for _, scope in sinks:
                     scope.cancel()
 
+    def _routes(self) -> tuple[_Route, _Route]:
+        (out_mode, err_mode), (stdout, stderr) = self._modes, self._containers
+        return self._route("stdout", out_mode, stdout), self._route("stderr", err_mode, stderr)
+
     def _route(self, stream: str, mode: str, container: ContainerStdout) -> _Route:
         kind, _, path = mode.partition(":")
         if mode == "null":
@@ -223,7 +256,7 @@ class Output:
 
     def _file_sink(self, path: str) -> Sink:
         if path not in self._files:
-            file = self._open_file(Path(path))
+            file = RotatingFile(Path(path), *self._rotation)
             self._files[path] = file, Sink(file.write_all, path)
         return self._files[path][1]
 
@@ -231,7 +264,9 @@ class Output:
         if route.writer is None or route.mode not in ("prefix", "json"):
             return ByteStream(self.tail, route.writer)
         line_format = self._line_format(route.stream, route.mode, fields)
-        return LineStream(self.tail, route.writer, line_format, self._rate_limit)
+        made = LineStream(self.tail, route.writer, line_format, self._rate_limit)
+        self._streams.add(made)
+        return made
 
     def _line_format(self, stream: str, mode: str, fields: Mapping[str, Field]) -> LineFormat:
         if mode == "json":

@@ -66,11 +66,11 @@ class LineStream:
     def __init__(
         self, tail: Tail, writer: MarkingWriter, line_format: LineFormat, rate_limit: RateLimit | None
     ) -> None:
+        self.limiter = LineLimiter(rate_limit)
         self._tail = tail
         self._writer = writer
         self._format = line_format
         self._splitter = LineSplitter()
-        self._limiter = LineLimiter(rate_limit)
 
     @property
     def due(self) -> float:
@@ -89,7 +89,7 @@ class LineStream:
         if not lines:
             return
         self._tail.append(b"\n".join(lines) + b"\n")  # the limit is for the log; the tail is bounded anyway
-        admitted, suppressed = self._limiter.admit(lines, now)
+        admitted, suppressed = self.limiter.admit(lines, now)
         if suppressed:
             note = f"[podvisor: {suppressed} lines were suppressed: more than LogRateLimitBurst in an interval]"
             admitted = [note.encode(), *admitted]

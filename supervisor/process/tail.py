@@ -35,6 +35,10 @@ class Tail:
         """Of what is kept, what came since `begin_life`."""
         self._followers: WeakSet[Follower] = WeakSet()
 
+    def resize(self, max_bytes: int) -> None:
+        """What no longer fits goes with the next line."""
+        self._max_bytes = max_bytes
+
     def append(self, block: bytes) -> None:
         """Whole lines, each with its newline."""
         if not block:

@@ -69,7 +69,7 @@ class Operations:
         self.stop_report = StopReport()
         """Of the last stop."""
         self.invocation_ids: deque[str] = deque(maxlen=INVOCATIONS_REMEMBERED)
-        self._rules = rules
+        self.rules = rules
         self._processes = processes
         self._output = output
         self._around = around
@@ -142,7 +142,7 @@ class Operations:
     async def _spawn(self, nursery: trio.Nursery, tell: Tell) -> None:
         try:
             await self._around.before_spawn()
-            invocation = Invocation(self._rules, self._prepared_launch(), self._processes, self._output, tell)
+            invocation = Invocation(self.rules, self._prepared_launch(), self._processes, self._output, tell)
             self.invocation_ids.append(invocation.id)
             await invocation.spawn()
         except LaunchError as error:
@@ -176,7 +176,7 @@ class Operations:
         tell(ev.TreeGone(exited, self.stop_report.survivors))
 
     def _ladder(self, invocation: Invocation, order: ev.StopTree) -> Ladder:
-        stop = self._rules.stop
+        stop = self.rules.stop
         return Ladder(
             invocation_id=invocation.id,
             grace_sec=order.grace_sec,
