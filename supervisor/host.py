@@ -5,7 +5,7 @@ In one value, so that the whole life of a pod fits into a test that costs no tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -16,6 +16,8 @@ from supervisor.process.children import Children
 from supervisor.process.gate import run_gate
 from supervisor.process.output import ContainerStdout, Output, rate_limit_of
 from supervisor.process.segments import segments_of
+from supervisor.process.threads import in_thread_or_here
+from supervisor.reload import Files
 from supervisor.service.processes import LinuxProcesses, Processes
 from supervisor.service.unit_output import UnitOutput
 from supervisor.unit.model import Unit
@@ -28,6 +30,8 @@ class Host(msgspec.Struct, frozen=True):
     output_of: Callable[[Unit], UnitOutput]
     """Made once for each unit, and kept over all its invocations."""
     write_stdout: Callable[[bytes], None]
+    without_blocking: Callable[[Callable[[], Files]], Awaitable[Files]] = in_thread_or_here
+    """Reads files that may be on a disk that hangs."""
 
 
 def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit]) -> Host:

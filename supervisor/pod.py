@@ -158,8 +158,11 @@ class Pod:
         environment = self._configuration.environment
         return Definition(unit, rules_of(unit), lambda: unit_launch(unit, environment, self._placement()))
 
-    def _read_files(self) -> Files:
-        """As they are now. Blocks. Raise ConfigurationError."""
+    async def _read_files(self) -> Files:
+        """As they are now. Raise ConfigurationError."""
+        return await self._host.without_blocking(self._files)
+
+    def _files(self) -> Files:
         configuration = self._configuration
         settings, units = read_files(configuration.options, configuration.environment)
         return Files(units, differing_keys(configuration.settings, settings))

@@ -8,13 +8,12 @@ cannot be refused, so it is remembered, once, and carried out afterwards. Settin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 import trio
 
-from supervisor.process.threads import in_thread_or_here
 from supervisor.service.outcomes import StopReport
 from supervisor.service.rearrangement import Definition, Rearrangement
 from supervisor.service.service import Service
@@ -67,8 +66,8 @@ class _Run:
 class Reloads:
     """One per supervisor."""
 
-    def __init__(self, units: Units, workshop: Workshop, read: Callable[[], Files]) -> None:
-        """`read` blocks, and raises ConfigurationError with all problems of all files."""
+    def __init__(self, units: Units, workshop: Workshop, read: Callable[[], Awaitable[Files]]) -> None:
+        """`read` raises ConfigurationError with all problems of all files."""
         self._units = units
         self._workshop = workshop
         self._read = read
@@ -104,7 +103,7 @@ class Reloads:
 
     async def preview(self) -> Outcome:
         """What a reload would do now. Raise ConfigurationError."""
-        files = await in_thread_or_here(self._read)
+        files = await self._read()
         verdicts = judge(self._standing(), files.units)
         if cycle := graph_of(verdicts).cycle():  # the files alone have none, but what is held back stays as it was
             raise ConfigurationError([_cannot_order(cycle, files.units)])
