@@ -16,7 +16,19 @@ from supervisor.version import VERSION
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
-_COMMANDS = ("run", "verify", "status", "logs", "start", "stop", "restart", "reset-failed", "relaunch", "reload")
+_COMMANDS = (
+    "run",
+    "verify",
+    "status",
+    "logs",
+    "start",
+    "stop",
+    "restart",
+    "reset-failed",
+    "relaunch",
+    "reload",
+    "graph",
+)
 ENTRY_POINTS = "podvisor.commands"
 
 
