@@ -17,17 +17,9 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 _COMMANDS = (
-    "run",
-    "verify",
-    "status",
-    "logs",
-    "start",
-    "stop",
-    "restart",
-    "reset-failed",
-    "relaunch",
-    "reload",
-    "graph",
+    *("run", "verify", "schema", "graph"),
+    *("status", "logs", "start", "stop", "restart", "reset-failed", "relaunch", "reload"),
+    *("completion",),
 )
 ENTRY_POINTS = "podvisor.commands"
 
