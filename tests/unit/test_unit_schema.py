@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -20,16 +21,14 @@ from tests.unit.test_unit_values import REFUSED, TAKEN
 
 SHIPPED = sorted((Path(__file__).parents[2] / "units").rglob("*.toml"))
 VALIDATOR = Draft202012Validator(schema())
-UNSEEN_BY_A_SCHEMA = 25
+UNSEEN_BY_A_SCHEMA = 14
 """Of the wrong values in the table of the converters: NUL bytes, unknown signals, limits that are turned round, …"""
 
 
 def places(text: str) -> list[str]:
     """Where a file is wrong."""
-    errors: list[ValidationError] = sorted(
-        VALIDATOR.iter_errors(tomllib.loads(text)), key=lambda error: error.json_path
-    )
-    return [error.json_path.removeprefix("$").removeprefix(".") for error in errors]
+    errors: Iterable[ValidationError] = VALIDATOR.iter_errors(tomllib.loads(text))
+    return sorted(error.json_path.removeprefix("$").removeprefix(".") for error in errors)
 
 
 def test_it_is_a_schema_of_its_draft() -> None:
