@@ -8,6 +8,7 @@ import click
 
 from supervisor import wire
 from supervisor.cli.client import CommandFailed, Supervisor, json_option, socket_option
+from supervisor.cli.waiting import shown_waiting
 from supervisor.shared.asking import EXIT_WRONG_FILES
 from supervisor.shared.words import table
 
@@ -34,7 +35,8 @@ def command(dry_run: bool, as_json: bool, socket_path: Path | None) -> None:
     Example: podvisor reload --dry-run
     """
     try:
-        answer = Supervisor(socket_path).post("/v1/reload" + ("?dry_run=1" if dry_run else ""))
+        with shown_waiting(socket_path):
+            answer = Supervisor(socket_path).post("/v1/reload" + ("?dry_run=1" if dry_run else ""))
     except CommandFailed as failed:
         if not as_json or failed.exit_code != EXIT_WRONG_FILES:
             raise

@@ -1,5 +1,5 @@
 """`podvisor restart UNIT`."""
 
-from supervisor.cli.unit_command import unit_command
+from supervisor.cli.unit_command import starting_command
 
-command = unit_command("restart", "Stop UNIT, then start it again.")
+command = starting_command("restart", "Stop UNIT, then start it again.")

@@ -1,5 +1,5 @@
 """`podvisor start UNIT`."""
 
-from supervisor.cli.unit_command import unit_command
+from supervisor.cli.unit_command import starting_command
 
-command = unit_command("start", "Start UNIT and wait until its process runs.")
+command = starting_command("start", "Start UNIT and wait until its process runs.")

