@@ -21,6 +21,7 @@ from supervisor.service.units import Units
 from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.model import Unit
 from supervisor.unit.reload import Change, Deed, Standing, Verdict, graph_of, judge
+from supervisor.unit.states import RunState
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +147,7 @@ class Reloads:
             service.unit.name: Standing(
                 service.unit,
                 kept_down_by=_person(service.state.kept_down_by),
+                gave_up=service.state.state is RunState.FAILED or service.state.skipped,
                 gang=self._workshop.in_gang(service.unit),
             )
             for service in self._units

@@ -58,7 +58,7 @@ def show(view: wire.UnitView, as_json: bool) -> None:
 def _ready(socket_path: Path | None, view: wire.UnitView) -> wire.UnitView:
     """Every start has its own deadline, so this ends; a back-off is a start that did not get that far."""
     with shown_waiting(socket_path, view.name):
-        while view.state == "activating" and view.sub_state != "auto-restart":
+        while view.state in ("activating", "deactivating") and view.sub_state != "auto-restart":
             time.sleep(LOOK_AGAIN_SEC)
             view = Supervisor(socket_path).get(unit_path(view.name), wire.UnitView)
     if view.state not in ("active", "inactive"):  # a oneshot has done its work

@@ -2,8 +2,8 @@
 
 All are asked to start at once, and each waits for those it comes After; so whatever may run in parallel does. Each
 stops when those that come after it have stopped. Engines and controllers are not known here: units whose start is
-decided elsewhere are merely named. The set of units belongs to this class alone, and changes in `rearrange` alone: a
-cold start is the rearrangement of a supervisor that has no units yet.
+decided elsewhere are merely named. The set of units belongs to this class alone, and changes in
+`rearrange` alone. A cold start is what is left of that when nothing has to stop and nothing is replaced.
 """
 
 from __future__ import annotations

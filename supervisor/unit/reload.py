@@ -46,6 +46,8 @@ class Standing(msgspec.Struct, frozen=True):
     """As it is in force, which need not be what the files last said."""
     kept_down_by: str | None = None
     """Who stopped it: it rests until somebody starts it."""
+    gave_up: bool = False
+    """It failed for good, or a condition was not met: with another declaration it is worth another try."""
     gang: bool = False
     """One rank of a gang: the others would wait for ever for one that is restarted alone."""
 
@@ -74,6 +76,8 @@ GANG = "one rank of a gang is never restarted alone: what has changed waits for 
 ENGINE = "an engine comes, goes or changes hands only when podvisor itself is started anew: restart the container"
 _CHANGES_HANDS = frozenset({"Engine", "Engine.RestartWith", "Engine.Start"})
 """What the engine's supervision is built upon."""
+_WORDS = frozenset({"Unit.Description", "Unit.Documentation"})
+"""They mend nothing."""
 
 
 def judge(standing: Mapping[str, Standing], declared: Sequence[Unit]) -> tuple[Verdict, ...]:
@@ -122,7 +126,7 @@ def _compared(here: Standing, declared: Unit) -> Verdict:
         return Verdict(declared.name, Change.UNCHANGED, Deed.NOTHING, becomes=here.unit)
     verdict = Verdict(declared.name, Change.CHANGED, Deed.APPLY, found, becomes=with_in_place(here.unit, declared))
     if all(change.takes is Takes.NOTHING for change in found):
-        return verdict
+        return replace(verdict, deed=Deed.RESTART) if _worth_another_try(here, found) else verdict
     if any(change.key in _CHANGES_HANDS for change in found):
         return replace(verdict, deed=Deed.HOLD, reason=ENGINE)
     if here.gang:
@@ -130,6 +134,10 @@ def _compared(here: Standing, declared: Unit) -> Verdict:
     if here.kept_down_by is not None:
         return replace(verdict, reason=f"stays down: stopped by {here.kept_down_by}", becomes=declared)
     return replace(verdict, deed=Deed.RESTART, becomes=declared)
+
+
+def _worth_another_try(here: Standing, found: tuple[KeyChange, ...]) -> bool:
+    return here.gave_up and not here.gang and any(change.key not in _WORDS for change in found)
 
 
 def _needed_by_engines(standing: Mapping[str, Standing], files: Mapping[str, Unit]) -> Iterator[tuple[str, str]]:

@@ -154,6 +154,22 @@ def test_what_somebody_stopped_stays_down_and_has_its_new_declaration() -> None:
     assert verdict.reason == "stays down: stopped by operator"
 
 
+@pytest.mark.parametrize(
+    "after, deed",
+    [
+        ("[Unit]\nConditionNodeRank = 0\n" + WEB, Deed.RESTART),
+        (WEB + 'TimeoutStartSec = "1h"\n', Deed.RESTART),
+        ('[Unit]\nDescription = "words"\n' + WEB, Deed.APPLY),
+        (WEB, Deed.NOTHING),
+    ],
+)
+def test_what_gave_up_is_tried_again_with_what_may_mend_it(after: str, deed: Deed) -> None:
+    (verdict,) = judge(standing(unit(WEB), gave_up=True), [unit(after)])
+    assert verdict.deed is deed
+    (of_gang,) = judge(standing(unit(WEB), gave_up=True, gang=True), [unit(after)])
+    assert of_gang.deed in (Deed.APPLY, Deed.NOTHING)
+
+
 def test_a_rank_of_a_gang_is_marked_and_gets_only_what_takes_no_restart() -> None:
     before = unit(ENGINE_FILE, "engine")
     after = unit(ENGINE_FILE.replace('"engine"]', '"engine", "-v"]\nTimeoutStopSec = 7'), "engine")

@@ -221,6 +221,28 @@ async def test_a_unit_that_failed_is_tried_again_with_what_has_changed(
         await world.unit("web").wait_until(lambda state: state.state is RunState.ACTIVE)
 
 
+async def test_a_unit_that_was_skipped_is_asked_again(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with running(tmp_path, web=file("web", unit='ConditionPathExists = "/nowhere"')) as world:
+        assert world.unit("web").state.skipped
+        world.write(web=file("web", unit='ConditionPathExists = "/proc"'))
+        assert await world.actions() == {"web": "restart"}
+        await world.unit("web").wait_until(lambda state: state.state is RunState.ACTIVE)
+
+
+async def test_a_oneshot_does_its_work_again_when_the_work_is_another(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    done = {"old": Program(runs_sec=0.1), "new": Program(runs_sec=0.1)}
+    async with running(tmp_path, programs=done, web=file("old", service='Type = "oneshot"')) as world:
+        assert world.unit("web").state.completed
+        world.write(web=file("old", service='Type = "oneshot"\nTimeoutStopSec = 3'))
+        assert await world.actions() == {"web": "apply"}
+        world.write(web=file("new", service='Type = "oneshot"\nTimeoutStopSec = 3'))
+        assert await world.actions() == {"web": "restart"}
+        await world.unit("web").wait_until(lambda state: state.completed)
+        assert world.order == ["old", "new"]
+
+
 async def test_who_waits_for_a_unit_that_goes_waits_no_more(tmp_path: Path, autojump_clock: MockClock) -> None:
     never = file("old") + '[Readiness]\nLogLine = "never"\n'
     async with running(tmp_path, old=never, web=file("web", unit='After = ["old"]')) as world:
