@@ -52,6 +52,8 @@ class Units:
         self._lives: dict[str, trio.CancelScope] = {}
         """Of the services' tasks."""
         self._nursery: trio.Nursery | None = None
+        self._being_replaced: frozenset[str] = frozenset()
+        """Units that a rearrangement has stopped and will start, or take away: that they are down decides nothing."""
         self._waiting: set[trio.CancelScope] = set()
         """Those who wait for dependencies by this graph; another graph makes them look again."""
         self._hurried = trio.CancelScope()
@@ -87,13 +89,17 @@ class Units:
         replaced or started.
         """
         order = self._graph.giving_way_to(change.graph)
-        reports = await self._stop_in_order(change.stop, order, asked_by=asked_by, reason=reason)
-        if self._stopping:
-            return reports
-        self._replace(change)
-        for service in change.added:
-            await self._take_in(service)
-        self._ask_to_start(change.start, asked_by)
+        self._being_replaced = change.stop
+        try:
+            reports = await self._stop_in_order(change.stop, order, asked_by=asked_by, reason=reason)
+            for service in change.added:
+                await self._take_in(service)
+            if not self._stopping:
+                self._replace(change, asked_by)
+        finally:
+            self._being_replaced = frozenset()
+            for waiting in self._waiting:
+                waiting.cancel(reason="there may be another graph")
         return reports
 
     # --- asked for ---------------------------------------------------------------------------------------------
@@ -203,6 +209,8 @@ class Units:
     def _is_decided(self, name: str, required: bool, state: UnitState) -> bool:
         if state.satisfied:
             return True
+        if name in self._being_replaced:
+            return False
         return state.at_rest and not (required and name in self._started_elsewhere)
 
     def _is_the_only_one_ever_started(self, name: str) -> bool:
@@ -238,8 +246,8 @@ class Units:
                 nursery.start_soon(stop_in_turn, name)
         return {name: report for name, report in reports.items() if not report.gone}
 
-    def _replace(self, change: Rearrangement) -> None:
-        """Without a checkpoint: nobody sees one half of it."""
+    def _replace(self, change: Rearrangement, asked_by: str) -> None:
+        """Without a checkpoint: nobody sees one half of it, or a unit that is to start and was not asked to yet."""
         for name in change.removed:
             del self._services[name]
             self._lives.pop(name).cancel(reason="the unit is declared no more")
@@ -248,8 +256,7 @@ class Units:
         self._graph = change.graph
         for service in change.added:
             self._services[service.unit.name] = service
-        for waiting in self._waiting:
-            waiting.cancel(reason="there is another graph")
+        self._ask_to_start(change.start, asked_by)
 
     async def _take_in(self, service: Service) -> None:
         assert self._nursery is not None, "the units are run before they are rearranged"

@@ -102,18 +102,25 @@ async def test_wrong_files_are_told_as_verify_tells_them(tmp_path: Path) -> None
 
 
 async def test_log_limits_hold_for_the_process_that_runs(tmp_path: Path) -> None:
-    """The lines of one process go on into a file that is rotated by what a reload has said."""
+    """The lines of a process go on into a file that is rotated, and through a limit, by what a reload has said."""
     log, go = tmp_path / "log", tmp_path / "go"
     script = f"echo up; until [ -e {go} ]; do sleep 0.05; done; seq 1 5000; echo end >&2; sleep 600"
     output = {"StandardOutput": f"file:{log}", "StandardError": "prefix"}
-    async with supervisor(tmp_path, {"web": service(*shell(script), **output)}) as running:
+    chatty = f"until [ -e {go} ]; do sleep 0.05; done; seq 1001 1100; sleep 600"
+    units = {"web": service(*shell(script), **output), "chatty": service(*shell(chatty))}
+    async with supervisor(tmp_path, units) as running:
         pid = await running.started("web")
+        await running.started("chatty")
         await running.online()
+        limits = {"LogRateLimitIntervalSec": "1h", "LogRateLimitBurst": 10}
         write(running, web=service(*shell(script), **output, LogRotateSize=4096, LogRotateKeep=2))
+        write(running, chatty=service(*shell(chatty), **limits))
         assert (await running.command("reload")).returncode == 0
         go.touch()
         await running.stdout.saw("end")
+        await running.stdout.saw(r"\[chatty\] 1010")
         assert alive(pid)
         running.signal(signal.SIGTERM)
         assert await running.ended() == 0
+        assert len(running.stdout.matching(r"\[chatty\] 1\d\d\d")) == 10
     assert sorted(path.name for path in tmp_path.glob("log*")) == ["log", "log.1", "log.2"]

@@ -19,7 +19,7 @@ from supervisor.pod import Pod
 from supervisor.pod_operations import PodOperations
 from supervisor.process.gate import GateReport, GateSpec
 from supervisor.reload import Files
-from supervisor.service.service import Service
+from supervisor.service.service import Service, StartFailed
 from supervisor.unit.model import Unit
 from supervisor.unit.states import RunState, SubState
 from supervisor.wire import Endpoint, ReloadView, StartCmdMsg, Step
@@ -252,6 +252,56 @@ async def test_who_waits_for_a_unit_that_goes_waits_no_more(tmp_path: Path, auto
         await world.unit("web").wait_until(lambda state: state.state is RunState.ACTIVE)
 
 
+async def test_who_waits_looks_again_by_the_new_order(tmp_path: Path, autojump_clock: MockClock) -> None:
+    never = '[Readiness]\nLogLine = "never"\n'
+    files = {"store": file("store") + never, "old": file("old"), "web": file("web", unit='After = ["store", "old"]')}
+    async with running(tmp_path, **files) as world:
+        world.write(old=None, web=file("web", unit='After = ["store", "new"]'), new=file("new") + never)
+        assert (await world.actions())["web"] == "apply"
+        world.outputs["store"].write("never")
+        await trio.sleep(10)
+        assert world.unit("web").state.sub_state is SubState.WAITING
+        world.write(web=file("web"))
+        assert (await world.actions())["web"] == "apply"
+        await world.unit("web").wait_until(lambda state: state.state is RunState.ACTIVE)
+        assert world.unit("new").state.sub_state is SubState.LOADING
+
+
+async def test_who_waits_for_a_unit_that_is_restarted_goes_on_waiting(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """In between it is down, which fails those that require it, were it for long."""
+    never = '[Readiness]\nLogLine = "ready"\n'
+    needs = 'Requires = ["store"]\nAfter = ["store"]'
+    slow = {"store": Program(obeys_after_sec=5.0)}
+    async with running(tmp_path, programs=slow, store=file("store") + never, web=file("web", unit=needs)) as world:
+        world.write(store=file("store", "2") + never)
+        assert (await world.actions())["store"] == "restart"
+        await trio.sleep(10)
+        assert world.unit("web").state.sub_state is SubState.WAITING
+        world.outputs["store"].write("ready")
+        await world.unit("web").wait_until(lambda state: state.state is RunState.ACTIVE)
+
+
+async def test_a_stop_goes_by_what_a_reload_has_said(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with running(tmp_path, web=file("web")) as world:
+        world.write(web=file("web", service='KillMode = "process"\nKillSignal = "SIGINT"\nSendSIGKILL = false'))
+        assert await world.actions() == {"web": "apply"}
+        await world.pod.units.stop("web", asked_by="operator", reason="asked for")
+        ladder = world.processes.ladders[-1]
+        assert (ladder.mode, ladder.signal, ladder.send_sigkill) == ("process", "SIGINT", False)
+
+
+async def test_nobody_starts_a_unit_that_is_gone(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with running(tmp_path, web=file("web"), old=file("old")) as world:
+        gone = world.unit("old")
+        world.write(old=None)
+        await world.reload()
+        await trio.sleep(1)
+        with pytest.raises(StartFailed):
+            await gone.start(asked_by="somebody who still knows it")
+
+
 async def test_a_start_is_judged_by_what_it_began_with(tmp_path: Path, autojump_clock: MockClock) -> None:
     ready = '[Readiness]\nLogLine = "ready"\n'
     async with running(tmp_path, web=file("web", service='TimeoutStartSec = 100\nRestart = "no"') + ready) as world:
@@ -275,7 +325,10 @@ async def test_one_reload_at_a_time(tmp_path: Path, autojump_clock: MockClock) -
         assert await world.actions() == {"web": "nothing"}
 
 
-async def test_a_sighup_during_a_reload_is_carried_out_after_it_once(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_a_sighup_during_a_reload_is_carried_out_after_it_once(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     async with running(tmp_path, programs={"web": Program(obeys_after_sec=5.0)}, web=file("web")) as world:
         world.write(web=file("web", "2"))
         async with trio.open_nursery() as nursery:
@@ -284,6 +337,8 @@ async def test_a_sighup_during_a_reload_is_carried_out_after_it_once(tmp_path: P
             world.write(web=file("web", "3"))
             world.pod.reloads.hang_up()
             world.pod.reloads.hang_up()
+            await trio.sleep(1)
+            assert "SIGHUP" not in caplog.text
         await trio.sleep(100)
         assert (world.order[0], world.order[-1], world.order.count("web 3")) == ("web", "web 3", 1)
 
