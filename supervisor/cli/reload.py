@@ -54,6 +54,8 @@ def _show(view: wire.ReloadView) -> None:
         click.echo(header)
         for unit, line in zip(shown, lines, strict=True):
             click.secho(line, fg=_COLOURS.get(unit.action))
+    if any(change.takes == "restart" for unit in shown for change in unit.keys):
+        click.echo("* takes a restart")
     unchanged = len(view.units) - len(shown)
     click.echo(f"{unchanged} unit{'' if unchanged == 1 else 's'} unchanged")
     for survivor in view.survivors:

@@ -72,7 +72,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return tuple(change.key for change in self.keys if change.takes is Takes.RESTART) or ("Unit",)
 
 
-GANG = "one rank of a gang is never restarted alone: what has changed waits for a rollout by the controller"
+GANG = "one rank of a gang is never restarted alone: what takes a restart waits for a rollout by the controller"
 ENGINE = "an engine comes, goes or changes hands only when podvisor itself is started anew: restart the container"
 _CHANGES_HANDS = frozenset({"Engine", "Engine.RestartWith", "Engine.Start"})
 """What the engine's supervision is built upon."""

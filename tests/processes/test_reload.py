@@ -45,6 +45,7 @@ async def test_a_reload_says_what_it_does_and_does_it(tmp_path: Path) -> None:
             "old    removed  would stop",
             "store  changed  would apply    Service.TimeoutStopSec",
             "web    changed  would restart  Service.ExecStart*",
+            "* takes a restart",
             "0 units unchanged",
         ]
         done = await running.command("reload", "--json")

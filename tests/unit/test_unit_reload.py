@@ -9,6 +9,8 @@ from typing import get_args, get_type_hints
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from supervisor.unit.differences import IN_PLACE, Takes, differences, target_of, with_in_place
 from supervisor.unit.graph import Graph
@@ -204,6 +206,39 @@ def test_the_supervision_of_an_engine_is_made_once(before: str | None, after: st
     verdicts = judge(here, [] if after is None else [unit(after, "engine")])
     assert [(verdict.deed, verdict.reason) for verdict in verdicts] == [(Deed.HOLD, ENGINE)]
     assert (verdicts[0].becomes is None) is (before is None)
+
+
+FILES = (
+    WEB,
+    WEB + 'Restart = "always"\n',
+    '[Service]\nExecStart = ["other"]\n',
+    ENGINE_FILE,
+    ENGINE_FILE + 'Start = "auto"\n',
+    ENGINE_FILE.replace("engine", "other"),
+)
+SETS = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.sampled_from(FILES))
+
+
+@given(
+    before=SETS,
+    after=SETS,
+    by=st.sampled_from([None, "operator"]),
+    gang=st.booleans(),
+    gave_up=st.booleans(),
+)
+def test_what_was_done_once_needs_no_doing_again(
+    before: dict[str, str], after: dict[str, str], by: str | None, gang: bool, gave_up: bool
+) -> None:
+    about = {"kept_down_by": by, "gang": gang, "gave_up": gave_up}
+    files = [unit(text, name) for name, text in after.items()]
+    first = judge(standing(*(unit(text, name) for name, text in before.items()), **about), files)
+    assert [verdict.name for verdict in first] == sorted(before.keys() | after.keys())
+    here = {verdict.name: verdict.becomes for verdict in first if verdict.becomes is not None}
+    assert set(graph_of(first).after) == set(here)
+    again = judge({name: Standing(each, **about) for name, each in here.items()}, files)  # type: ignore[arg-type]
+    for verdict in again:
+        assert verdict.deed in (Deed.NOTHING, Deed.HOLD)
+        assert verdict.becomes == here.get(verdict.name)
 
 
 def test_what_an_engine_needs_stays_with_it() -> None:
