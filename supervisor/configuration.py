@@ -14,14 +14,17 @@ import msgspec
 from msgspec.structs import replace
 
 from supervisor import wire
+from supervisor.agreement import disagreements, one_server, parallel_config
+from supervisor.engine.launchers.fabric import Fabric, NoSuchInterface, fabric_of
+from supervisor.process.interfaces import addresses_by_interface
 from supervisor.settings import Settings, load_settings, runtime_directories
 from supervisor.settings_file import ENVIRONMENT
 from supervisor.shared.tokens import TokenError, TokenFile
 from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.expand import ExpansionError, expand_unit, undefined_variables
 from supervisor.unit.machine_checks import PLACEMENT, is_placement
-from supervisor.unit.model import Unit
-from supervisor.unit.parse import load_units
+from supervisor.unit.model import RestartWith, Unit
+from supervisor.unit.parse import load, load_units
 from supervisor.version import VERSION
 
 
@@ -43,10 +46,16 @@ class Configuration(msgspec.Struct, frozen=True):
     pod_ip: str
     boot_id: str
     warnings: tuple[str, ...]
+    fabric: Fabric | None = None
 
     @property
-    def engine_unit(self) -> Unit | None:
-        return next((unit for unit in self.units if unit.engine is not None), None)
+    def engines(self) -> tuple[tuple[Unit, ...], ...]:
+        """The endpoints of each engine's file. The engine that may belong to a gang comes first."""
+        by_file: dict[str, tuple[Unit, ...]] = {}
+        for unit in sorted(self.units, key=_endpoint_number):
+            if unit.engine is not None:
+                by_file[unit.engine.declared_by] = (*by_file.get(unit.engine.declared_by, ()), unit)
+        return tuple(sorted(by_file.values(), key=_stays_local))
 
     @property
     def coordinated(self) -> bool:
@@ -69,6 +78,7 @@ def configure(options: Options, environment: Mapping[str, str]) -> Configuration
         pod_ip=pod_ip,
         boot_id=str(uuid.uuid4()),
         warnings=warnings,
+        fabric=_fabric(settings, pod_ip, options.config) if any(unit.engine for unit in units) else None,
     )
 
 
@@ -87,6 +97,7 @@ def read_files(options: Options, environment: Mapping[str, str]) -> tuple[Settin
         problems += error.problems
     if settings is not None:
         problems += _token_problems(settings, options.config)
+        problems += _disagreements(units, settings, options, environment)
     if settings is None or problems:
         raise ConfigurationError(problems)
     return settings, units
@@ -117,7 +128,7 @@ def identity_of(configuration: Configuration, unit: Unit, nm_port: int) -> wire.
         role=supervisor.role,
         pod_ip=configuration.pod_ip,
         nm_port=str(nm_port),
-        parallel_config=_parallel(settings),
+        parallel_config=parallel_config(unit, settings, configuration.environment),
         device_num=supervisor.device_num,
         nnodes=supervisor.nnodes,
         enable_engine_relaunch=fault.enable_engine_relaunch,
@@ -129,6 +140,7 @@ def identity_of(configuration: Configuration, unit: Unit, nm_port: int) -> wire.
         node_index=supervisor.node_index,
         bootstrap_port=str(unit.engine.bootstrap_port),
         rendezvous_ports=f"{first}-{last}",
+        one_server=one_server(unit),
         config_digest=config_digest(unit, configuration.environment),
         version=VERSION,
         protocol=wire.PROTOCOL,
@@ -155,6 +167,15 @@ def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:
     return hashlib.sha256(repr(replace(shared, source=Path(), engine=engine)).encode()).hexdigest()[:16]
 
 
+def _endpoint_number(unit: Unit) -> int:
+    return unit.engine.endpoint_number if unit.engine is not None else 0
+
+
+def _stays_local(endpoints: tuple[Unit, ...]) -> bool:
+    engine = endpoints[0].engine
+    return engine is not None and engine.restart_with is RestartWith.LOCAL
+
+
 def _token_problems(settings: Settings, config: Path | None) -> Iterator[Problem]:
     """It is read again whenever it changes; but a supervisor that cannot read it now would serve nobody."""
     path = settings.auth.token_file
@@ -166,18 +187,32 @@ def _token_problems(settings: Settings, config: Path | None) -> Iterator[Problem
         yield Problem(config or ENVIRONMENT, None, "auth.token_file", str(error))
 
 
-def _parallel(settings: Settings) -> wire.ParallelConfig:
-    sizes = settings.parallel
-    world = sizes.dp_size * sizes.tp_size * sizes.pp_size * sizes.pcp_size
-    return wire.ParallelConfig(
-        dp_size=sizes.dp_size,
-        pcp_size=sizes.pcp_size,
-        tp_size=sizes.tp_size,
-        ep_size=sizes.ep_size,
-        pp_size=sizes.pp_size,
-        world_size=world,
-        local_world_size=max(1, world // settings.supervisor.nnodes),
-    )
+def _disagreements(
+    units: Sequence[Unit], settings: Settings, options: Options, environment: Mapping[str, str]
+) -> Iterator[Problem]:
+    engines = [unit for unit in units if unit.engine is not None and unit.engine.endpoint_number == 0]
+    found = {unit.engine.declared_by: disagreements(unit, settings, environment) for unit in engines if unit.engine}
+    if not any(found.values()):
+        return
+    # Only now are the lines worth the time of reading the files once more.
+    for loaded in load(options.units):
+        for path, message in found.get(loaded.unit.name, ()):
+            yield loaded.document.problem(path, message)
+
+
+def _fabric(settings: Settings, pod_ip: str, config: Path | None) -> Fabric | None:
+    """Ranks of one pod meet on loopback; which interface leads to others, only several nodes ask.
+
+    Raise ConfigurationError.
+    """
+    wanted = settings.supervisor.fabric_interface
+    if wanted is None and settings.supervisor.nnodes == 1:
+        return None
+    try:
+        return fabric_of(addresses_by_interface(), wanted, pod_ip)
+    except NoSuchInterface as error:
+        problem = Problem(config or ENVIRONMENT, None, "supervisor.fabric_interface", str(error))
+        raise ConfigurationError([problem]) from error
 
 
 def _runtime_directory(environment: Mapping[str, str]) -> tuple[Path, tuple[str, ...]]:

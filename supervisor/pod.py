@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
 
@@ -17,6 +18,7 @@ from supervisor import wire
 from supervisor.api.readiness import Readiness, readiness
 from supervisor.configuration import Configuration, identity_of, read_files, settled_variables
 from supervisor.ending import EXIT_OK, Ending
+from supervisor.engine.endpoint_engine import EndpointEngine, Here
 from supervisor.engine.model import progress
 from supervisor.engine.model.arbiter import ArbiterSettings
 from supervisor.engine.model.freeze import FreezeLimits
@@ -35,9 +37,10 @@ from supervisor.service.rearrangement import Definition
 from supervisor.service.service import Service
 from supervisor.service.units import Units
 from supervisor.settings import differing_keys, shutdown_timeout
+from supervisor.unit import endpoints as ports
 from supervisor.unit.events import ReportStartLimit
 from supervisor.unit.graph import Graph
-from supervisor.unit.model import EngineStart, RestartWith, StartLimitAction, Unit
+from supervisor.unit.model import Engine, EngineStart, RestartWith, StartLimitAction, Unit
 from supervisor.unit.state import Rules, rules_of
 from supervisor.version import VERSION
 
@@ -63,26 +66,37 @@ class Pod:
         self._booted_at = trio.current_time()
         self.farewell: Callable[[], Awaitable[None]] = nothing_to_wait_for
         """Tells the controller that this pod leaves, within a moment; set by whoever can speak to it."""
-        engine = configuration.engine_unit
-        self.supervision: EngineSupervision | None = None
+        self.supervisions: dict[str, EngineSupervision] = {}
+        """By the name of the engine's unit file; the one that may belong to a gang comes first."""
         self.units = Units(
             Graph.of(configuration.units),
             lambda: {**configuration.environment, **self._placement()},
-            started_elsewhere=[engine.name] if engine is not None and self._waits_for_controller(engine) else [],
+            started_elsewhere=[unit.name for unit in configuration.units if self._waits_for_controller(unit)],
         )
         for unit in configuration.units:
             self.units.add(self._service(unit))
-        if engine is not None:
-            self.supervision = self._supervise(engine, nm_port)
+        for endpoints in configuration.engines:
+            supervision = self._supervise(endpoints, nm_port)
+            self.supervisions[supervision.engine.name] = supervision
         self.reloads = Reloads(self.units, Workshop(self._service, self._definition, self._in_gang), self._read_files)
+
+    @property
+    def supervision(self) -> EngineSupervision | None:
+        """Of the engine by which this pod is known to its controller, to routers and to readyz."""
+        return next(iter(self.supervisions.values()), None)
+
+    def supervision_of(self, service: Service) -> EngineSupervision | None:
+        """None if that is no engine."""
+        engine = service.unit.engine
+        return None if engine is None else self.supervisions[engine.declared_by]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start the units and go on until cancelled; then every unit's tree is stopped before this returns."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.units.run)
             self.units.start_all(asked_by=ASKED_BY)
-            if self.supervision is not None:
-                await nursery.start(self.supervision.run)
+            for supervision in self.supervisions.values():
+                await nursery.start(supervision.run)
             await nursery.start(self.reloads.run)
             nursery.start_soon(self._hurry_when_told)
             task_status.started()
@@ -92,8 +106,8 @@ class Pod:
 
         When it returns the controller has been told, so that routing stops before the engine does.
         """
-        if self.supervision is not None:
-            self.supervision.operator.feed(progress.Leaving(self._ending.reason))
+        for supervision in self.supervisions.values():
+            supervision.operator.feed(progress.Leaving(self._ending.reason))
         await self.farewell()
 
     def shutdown_sec(self) -> float:
@@ -107,8 +121,9 @@ class Pod:
 
     def readiness(self, registered: bool | None) -> Readiness:
         """`registered`: whether the controller knows this pod; None without one."""
-        endpoint = self.supervision.node_manager.judgement().status if self.supervision is not None else None
-        counted = tuple(self.units) if self.supervision is None else (self.supervision.engine.service,)
+        supervision = self.supervision
+        endpoint = supervision.node_manager.endpoint_status() if supervision is not None else None
+        counted = tuple(self.units) if supervision is None else supervision.engine.services
         return readiness(
             waiting=[service.unit.name for service in self.units if not service.state.satisfied],
             registered=registered,
@@ -141,7 +156,7 @@ class Pod:
 
     def _service(self, unit: Unit) -> Service:
         definition = self._definition(unit)
-        before_spawn = nothing_to_wait_for if unit.engine is None else self._before_spawn
+        before_spawn = nothing_to_wait_for if unit.engine is None else partial(self._before_spawn, unit)
         return Service(
             unit,
             definition.rules,
@@ -154,7 +169,7 @@ class Pod:
 
     def _definition(self, unit: Unit) -> Definition:
         if unit.engine is not None:
-            return Definition(unit, self._engine_rules(unit), lambda: self._engine.launch())
+            return Definition(unit, self._engine_rules(unit), lambda: self._endpoint(unit).launch())
         environment = self._configuration.environment
         return Definition(unit, rules_of(unit), lambda: unit_launch(unit, environment, self._placement()))
 
@@ -176,11 +191,12 @@ class Pod:
         fault = self._configuration.settings.fault_tolerance_config
         return coordinated_rules(unit, fault.engine_restart_wait_timeout_sec)
 
-    async def _before_spawn(self) -> None:
-        if self._is_coordinated(self._engine.unit):
-            await self._engine.before_spawn()
+    async def _before_spawn(self, unit: Unit) -> None:
+        endpoint = self._endpoint(unit)
+        if self._is_coordinated(unit):
+            await endpoint.before_spawn()
         else:
-            await self._engine.before_standalone_spawn()
+            await self._engine_of(unit).before_standalone_spawn(endpoint)
 
     def _is_coordinated(self, unit: Unit) -> bool:
         assert unit.engine is not None, f"{unit.name} is no engine"
@@ -188,40 +204,50 @@ class Pod:
         return self._configuration.coordinated if declared is None else declared is RestartWith.COORDINATED
 
     def _waits_for_controller(self, unit: Unit) -> bool:
-        assert unit.engine is not None, f"{unit.name} is no engine"
+        if unit.engine is None:
+            return False
         declared = unit.engine.start
         return self._is_coordinated(unit) if declared is None else declared is EngineStart.CONTROLLER
 
     # --- the engine ----------------------------------------------------------------------------------------------
 
-    @property
-    def _engine(self) -> PodEngine:
-        assert self.supervision is not None, "only an engine's service asks"
-        return self.supervision.engine
+    def _engine_of(self, unit: Unit) -> PodEngine:
+        assert unit.engine is not None, f"{unit.name} is no engine"
+        return self.supervisions[unit.engine.declared_by].engine
 
-    def _supervise(self, unit: Unit, nm_port: int) -> EngineSupervision:
-        configuration = self._configuration
+    def _endpoint(self, unit: Unit) -> EndpointEngine:
+        return self._engine_of(unit).endpoint_of(self.units.get(unit.name))
+
+    def _supervise(self, endpoints: tuple[Unit, ...], nm_port: int) -> EngineSupervision:
+        configuration, unit = self._configuration, endpoints[0]
         section, fault = configuration.settings.supervisor, configuration.settings.fault_tolerance_config
         identity = identity_of(configuration, unit, nm_port)
         assert unit.engine is not None, f"{unit.name} is no engine"
-        ports = ServicePorts(str(unit.engine.base_port), str(unit.engine.mgmt_port or unit.engine.base_port))
+        # Only one engine is known to a controller; what the others remember is their own.
+        state_dir = (
+            configuration.state_dir if not self.supervisions else configuration.state_dir / unit.engine.declared_by
+        )
         return EngineSupervision(
             EngineSurroundings(
                 boot_id=configuration.boot_id,
                 job_name=section.job_name,
                 namespace=identity.namespace,
                 role=section.role,
-                pod_ip=configuration.pod_ip,
-                environment=configuration.environment,
-                grace_period_sec=section.grace_period_sec,
+                here=Here(
+                    pod_ip=configuration.pod_ip,
+                    environment=configuration.environment,
+                    fabric=configuration.fabric,
+                    device_num=section.device_num,
+                    grace_period_sec=section.grace_period_sec,
+                ),
                 booted_at_wall=time.time(),
-                service=self.units.get(unit.name),
+                services=tuple(self.units.get(endpoint.name) for endpoint in endpoints),
                 dependencies_active=lambda: self.units.dependencies_active(unit.name),
                 gate=self._host.gate,
                 segments_of=self._host.segments_of,
                 write_stdout=self._host.write_stdout,
             ),
-            RegisterManager(identity, ports, configuration.state_dir),
+            RegisterManager(identity, _service_ports(unit.engine), state_dir),
             SupervisionSettings(
                 operation=OperationSettings(
                     enabled=fault.enable_engine_relaunch,
@@ -252,3 +278,11 @@ class Pod:
                 self._ending.request(EXIT_OK, reason)
             case StartLimitAction.NONE:
                 pass
+
+
+def _service_ports(engine: Engine) -> ServicePorts:
+    numbers = range(engine.endpoints)
+    return ServicePorts(
+        business=tuple(str(ports.service_port(engine, number)) for number in numbers),
+        management=tuple(str(ports.management_port(engine, number)) for number in numbers),
+    )

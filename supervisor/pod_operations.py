@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -59,9 +60,12 @@ class PodOperations:
             raise Refused("there is no engine unit in this pod")
         if not supervision.coordinated:
             try:
-                await supervision.engine.service.restart(asked_by=asked_by, reason=RELAUNCH_REASON)
-            except StartFailed as failure:
-                raise Refused(f"cannot relaunch {supervision.engine.unit.name}: {failure}") from failure
+                async with trio.open_nursery() as nursery:
+                    for service in supervision.engine.services:
+                        nursery.start_soon(partial(service.restart, asked_by=asked_by, reason=RELAUNCH_REASON))
+            except* StartFailed as failures:
+                why = "; ".join(str(failure) for failure in failures.exceptions)
+                raise Refused(f"cannot relaunch {supervision.engine.name}: {why}") from failures
             return wire.RelaunchBegun(message="the engine was relaunched here")
         instance_id = supervision.operator.state.instance_id
         if self.link is None or not instance_id:
@@ -118,8 +122,8 @@ class PodOperations:
 
     def _check_alone(self, service: Service, verb: str, local: bool) -> None:
         """One rank of a gang cannot be restarted alone: the others would wait for it for ever (design 4)."""
-        supervision = self._pod.supervision
-        if supervision is None or not self._is_gang_member(service):
+        supervision = self._pod.supervision_of(service)
+        if supervision is None or not supervision.coordinated:
             return
         held = supervision.operator.state.held_by is not None
         if verb == "restart" or (verb == "start" and not held):
@@ -131,18 +135,18 @@ class PodOperations:
             )
 
     def _is_gang_member(self, service: Service) -> bool:
-        supervision = self._pod.supervision
-        return supervision is not None and supervision.coordinated and service is supervision.engine.service
+        supervision = self._pod.supervision_of(service)
+        return supervision is not None and supervision.coordinated
 
     def _hold(self, service: Service, by: str) -> None:
-        supervision = self._pod.supervision
-        if supervision is not None and service is supervision.engine.service:
+        supervision = self._pod.supervision_of(service)
+        if supervision is not None:
             supervision.operator.feed(progress.Held(by))
 
     def _release(self, service: Service) -> None:
         """Of a gang's rank this is all: its absence is reported, and the controller relaunches the gang."""
-        supervision = self._pod.supervision
-        if supervision is not None and service is supervision.engine.service:
+        supervision = self._pod.supervision_of(service)
+        if supervision is not None:
             supervision.operator.feed(progress.Released())
 
     def _service(self, name: str) -> Service:

@@ -119,7 +119,7 @@ class SupervisorSection:
     drain_sec: float = setting(duration(0, DAY), 0.0, "how long a leaving engine may finish its requests")
     drain_delay_sec: float = setting(duration(0, HOUR), 0.0, "until routers know that this pod is leaving")
     rendezvous_ports: tuple[int, int] = setting(_ports, (29500, 29599), "ports that rotate with the epoch")
-    fabric_interface: str | None = setting(word, None, "interface of the collectives; default: pod_ip's")
+    fabric_interface: str | None = setting(word, None, "interface of vLLM's, SGLang's collectives; default: pod_ip's")
     log_level: str = setting(one_of("debug", "info", "warning", "error"), "info", "the least level logged")
     log_format: str = setting(one_of("json", "text"), "text", "one JSON object a line, or text for people")
 
@@ -168,7 +168,6 @@ NOT_CARRIED_OUT = (
     "auth.roles",
     "supervisor.drain_delay_sec",
     "supervisor.drain_sec",
-    "supervisor.fabric_interface",
     "tls.cert",
     "tls.client_ca",
     "tls.key",

@@ -62,6 +62,8 @@ class GangSpec:
     parallel: ParallelConfig
     endpoints_per_node: int
     config_digest: str | None = None
+    one_server: bool = False
+    """Only the engine of node rank 0 serves."""
 
 
 @dataclass(frozen=True, slots=True)

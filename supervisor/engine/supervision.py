@@ -1,4 +1,4 @@
-"""Everything about this pod's engine put together: operator, watches, arbiter.
+"""Everything about one engine of this pod put together: operator, watches, arbiter.
 
 The composition root of the engine layer: it wires, opens the nursery, and decides nothing. The link to the
 controller needs an HTTP client and is added later (`link.py`).
@@ -15,6 +15,7 @@ import trio
 from supervisor import wire
 from supervisor.engine.arbiter import ArbiterTask
 from supervisor.engine.death_watch import watch_for_death, watch_standalone
+from supervisor.engine.endpoint_engine import EndpointEngine
 from supervisor.engine.model.arbiter import ArbiterSettings
 from supervisor.engine.model.operation import Operation, OperationSettings
 from supervisor.engine.node_manager import NodeManager
@@ -38,7 +39,7 @@ class SupervisionSettings(msgspec.Struct, frozen=True):
 
 
 class EngineSupervision:
-    """One per supervisor that has an engine unit. Make it inside trio: it takes the time of boot."""
+    """One per engine's unit file. Make it inside trio: it takes the time of boot."""
 
     def __init__(
         self,
@@ -66,14 +67,11 @@ class EngineSupervision:
         """Until cancelled. The engine's processes belong to its service and are stopped with the other units."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.operator.run)
-            nursery.start_soon(watch_for_death, self.engine, self.operator)
-            nursery.start_soon(self.engine.segments.watch)
+            for endpoint in self.engine.endpoints:
+                self._watch(endpoint, nursery)
             nursery.start_soon(self._relay, self.operator.changed)
-            nursery.start_soon(self._relay, self.engine.service.changed)
             nursery.start_soon(self.arbiter.run)
             nursery.start_soon(self._watch_dependencies)
-            if not self.coordinated:
-                nursery.start_soon(watch_standalone, self.engine, self.operator)
             task_status.started()
 
     def complete(self, view: wire.SupervisorView, now: float) -> wire.SupervisorView:
@@ -88,6 +86,13 @@ class EngineSupervision:
             step=operation.step,
             arbiter_count=self.arbiter.count,
         )
+
+    def _watch(self, endpoint: EndpointEngine, nursery: trio.Nursery) -> None:
+        nursery.start_soon(watch_for_death, endpoint, self.operator)
+        nursery.start_soon(endpoint.segments.watch)
+        nursery.start_soon(self._relay, endpoint.service.changed)
+        if not self.coordinated:
+            nursery.start_soon(watch_standalone, endpoint, self.engine, self.operator)
 
     async def _relay(self, source: Changes) -> None:
         while True:
@@ -107,7 +112,8 @@ class EngineSupervision:
             except DependencyUnmet as unmet:
                 held_back = self._errors.admit("dependency", trio.current_time())
                 if held_back is not None:
-                    log.error("the engine cannot be prepared: %s", unmet, extra={"held_back": held_back})
+                    extra = {"unit": self.engine.name, "held_back": held_back}
+                    log.error("the engine cannot be prepared: %s", unmet, extra=extra)
                 await trio.sleep(LOOK_AGAIN_SEC)
             else:
                 break

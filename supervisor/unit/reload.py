@@ -74,7 +74,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 GANG = "one rank of a gang is never restarted alone: what takes a restart waits for a rollout by the controller"
 ENGINE = "an engine comes, goes or changes hands only when podvisor itself is started anew: restart the container"
-_CHANGES_HANDS = frozenset({"Engine", "Engine.RestartWith", "Engine.Start"})
+_CHANGES_HANDS = frozenset({"Engine", "Engine.Endpoints", "Engine.RestartWith", "Engine.Start"})
 """What the engine's supervision is built upon."""
 _WORDS = frozenset({"Unit.Description", "Unit.Documentation"})
 """They mend nothing."""

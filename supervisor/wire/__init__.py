@@ -1,7 +1,8 @@
 """Every message that crosses a process border, in both directions, and nothing but messages.
 
 `vocabulary.py` holds the words, `messages.py` what supervisors and controller tell each other, `views.py` what tools
-read, `codec.py` the way to JSON and back. Nothing here imports trio, so both programs and every tool may use it.
+read, `codec.py` the way to JSON and back, `rendezvous.py` what both sides must reckon alike. Nothing here imports
+trio, so both programs and every tool may use it.
 """
 
 from supervisor.wire.codec import WireError, decode, encode, timestamp
@@ -34,6 +35,7 @@ from supervisor.wire.messages import (
     SupervisorIdentity,
     TerminateInstanceMsg,
 )
+from supervisor.wire.rendezvous import PORTS_PER_EPOCH, block_size, rendezvous_port
 from supervisor.wire.views import (
     EdgeView,
     ExitsView,
@@ -63,6 +65,7 @@ from supervisor.wire.vocabulary import Action, EndpointStatus, EngineHealth, Err
 
 __all__ = [
     "FEATURES",
+    "PORTS_PER_EPOCH",
     "PROTOCOL",
     "Action",
     "CommandAnswer",
@@ -120,7 +123,9 @@ __all__ = [
     "UnitView",
     "UnitsView",
     "WireError",
+    "block_size",
     "decode",
     "encode",
+    "rendezvous_port",
     "timestamp",
 ]

@@ -91,7 +91,9 @@ class SupervisorIdentity(msgspec.Struct, frozen=True, kw_only=True):
     node_index: int | None = None
     bootstrap_port: str | None = None
     rendezvous_ports: str | None = None
-    """`FIRST-LAST`; one of them for each epoch."""
+    """`FIRST-LAST`; a block of them for each epoch (`rendezvous.py`)."""
+    one_server: bool = False
+    """Node rank 0 alone serves, though other nodes hold whole data-parallel ranks."""
     config_digest: str | None = None
     """All members of an instance must have the same; a new one brings a new budget."""
     version: str | None = None
@@ -236,7 +238,7 @@ class StartCmdMsg(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     nnodes: int = 1
     master_port: int | None = None
-    """Another one in each epoch, so that a new rank never meets an old one."""
+    """The first of this epoch's block of rendezvous ports, at `master_dp_ip`."""
     dp_size: int = 1
     node_addrs: tuple[str, ...] = ()
     """Addresses by node rank."""

@@ -64,7 +64,7 @@ def test_the_controller_can_be_said_in_the_environment(name: str) -> None:
 def test_without_a_supervisor_it_is_69(name: str) -> None:
     command = of_supervisor()[name]
     for more in ([], ["--json"]):
-        result = CliRunner().invoke(command, [*arguments(command, "web"), *more, "--socket", NOWHERE])
+        result = CliRunner().invoke(podvisor, [name, *arguments(command, "web"), *more, "--socket", NOWHERE])
         assert (result.exit_code, result.stdout) == (69, "")
         assert f"cannot reach the supervisor at {NOWHERE}" in result.stderr
 
@@ -72,7 +72,7 @@ def test_without_a_supervisor_it_is_69(name: str) -> None:
 @pytest.mark.parametrize("name", of_controller())
 def test_without_a_controller_it_is_69(name: str) -> None:
     command = of_controller()[name]
-    result = CliRunner().invoke(command, [*arguments(command, "1"), "--controller", "http://127.0.0.1:9"])
+    result = CliRunner().invoke(podvisor, [name, *arguments(command, "1"), "--controller", "http://127.0.0.1:9"])
     assert (result.exit_code, result.stdout) == (69, "")
 
 

@@ -21,6 +21,8 @@ from supervisor.wire import (
     RanktableServer,
     RegisterMsg,
     ReregisterMsg,
+    block_size,
+    rendezvous_port,
 )
 from tests.unit.controller_gang import INSTANCE_SETTINGS, assembled, joined, registration, serving
 
@@ -307,7 +309,7 @@ def test_ids_are_unique_ranks_cover_all_and_ports_rotate(nnodes: int, each: int,
     }
     assert covered == set(range(dp))
     assert {(start.master_dp_ip, start.master_port, start.node_addrs) for start in starts} == {
-        ("10.0.0.1", 29500 + epochs % 100, tuple(f"10.0.0.{rank + 1}" for rank in range(nnodes)))
+        ("10.0.0.1", 29500 + epochs % 10 * 10, tuple(f"10.0.0.{rank + 1}" for rank in range(nnodes)))
     }
     assert [start.node_rank for start in starts] == list(range(nnodes))
 
@@ -322,6 +324,24 @@ def test_the_master_port_is_another_one_in_the_next_epoch() -> None:
     instance = assembled(2, rendezvous_ports="30000-30001")
     ports = [placement(instance, instance.members[1], epoch=e, run_id="r", term=1).master_port for e in (4, 5, 6)]
     assert ports == [30000, 30001, 30000]
+
+
+@given(first=st.integers(1, 65000), length=st.integers(2, 500), epoch=st.integers(0, 10_000))
+def test_neighbouring_epochs_share_no_rendezvous_port(first: int, length: int, epoch: int) -> None:
+    ports = range(first, first + length)
+    before, after = (
+        {*range(port, port + block_size(ports))}
+        for port in (rendezvous_port(ports, epoch), rendezvous_port(ports, epoch + 1))
+    )
+    assert not before & after
+    assert before | after <= {*ports}
+
+
+def test_one_server_means_that_whole_ranks_may_be_headless() -> None:
+    """Data-parallel ranks on every node, one HTTP port for all of them."""
+    instance = assembled(2, parallel_config=ParallelConfig(dp_size=4), one_server=True)
+    placed = [placement(instance, m, epoch=1, run_id="r", term=1).endpoints[0] for m in instance.members]
+    assert [(endpoint.headless, endpoint.ranks) for endpoint in placed] == [(False, (0, 2)), (True, (2, 2))]
 
 
 def test_ranktables_are_merged_in_rank_order_and_devices_shared_out() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from supervisor.engine.model.placement import endpoint_of, misfit, standalone, variables
+from supervisor.engine.model.placement import misfit, standalone, variables
+from supervisor.unit.endpoints import management_port
 from supervisor.unit.model import Engine
 from supervisor.wire import DeviceInfo, Endpoint, StartCmdMsg
 
@@ -137,8 +138,8 @@ def test_a_standalone_engine_is_the_only_rank_of_its_gang() -> None:
     assert why_not(made) is None
 
 
-@pytest.mark.parametrize("mgmt_port, expected", [(None, "10000"), (10001, "10001")])
+@pytest.mark.parametrize("mgmt_port, expected", [(None, 10000), (10001, 10001)])
 def test_the_management_port_is_the_service_port_where_the_engine_has_no_other(
-    mgmt_port: int | None, expected: str
+    mgmt_port: int | None, expected: int
 ) -> None:
-    assert endpoint_of(Engine(mgmt_port=mgmt_port), 0, "10.0.0.2").mgmt_port == expected
+    assert management_port(Engine(mgmt_port=mgmt_port), 0) == expected

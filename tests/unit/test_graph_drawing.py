@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from supervisor import wire
+from supervisor.cli import podvisor
 from supervisor.cli.drawing import ascii_lines, dot_lines, mermaid_lines
-from supervisor.cli.graph import command
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def units(tmp_path: Path) -> Path:
 
 
 def drawn(units: Path, *arguments: str) -> list[str]:
-    result = CliRunner().invoke(command, ["--units", str(units), *arguments])
+    result = CliRunner().invoke(podvisor, ["graph", "--units", str(units), *arguments])
     assert result.exit_code == 0, result.output
     return result.output.splitlines()
 
@@ -83,6 +83,6 @@ def test_for_tools(units: Path) -> None:
 
 def test_wrong_files_are_not_drawn(units: Path) -> None:
     (units / "store.toml").write_text("[Service]\nExecStrat = 1\n")
-    result = CliRunner().invoke(command, ["--units", str(units)])
+    result = CliRunner().invoke(podvisor, ["graph", "--units", str(units)])
     assert result.exit_code == 78
     assert "store.toml:2: Service.ExecStrat" in result.output

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from supervisor.cli.schema import command
+from supervisor.cli import podvisor
 from supervisor.unit.keys import SECTIONS, Key
 from supervisor.unit.schema import schema
 from supervisor.unit.values import Converter
@@ -36,7 +36,7 @@ def test_it_is_a_schema_of_its_draft() -> None:
 
 def test_the_command_prints_it() -> None:
     for arguments in ([], ["--json"]):
-        result = CliRunner().invoke(command, arguments)
+        result = CliRunner().invoke(podvisor, ["schema", *arguments])
         assert (result.exit_code, json.loads(result.output)) == (0, schema())
 
 

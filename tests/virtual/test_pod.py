@@ -137,7 +137,8 @@ async def test_a_relaunch_does_not_wait_for_ever_for_a_dependency_that_hangs(
     async with running(tmp_path, settings=COORDINATED, store=store, engine=engine) as pod:
         assert pod.it.supervision is not None
         operator = pod.it.supervision.operator
-        assert (await operator.command(placement(1))).step is Step.DONE
+        await operator.command(placement(1))
+        await operator.changed.wait_until(lambda: operator.state.step, lambda step: step is Step.DONE)
         pod.check_answers(BAD)
         store_pid = pod.it.units.get("store").state.pid
         assert store_pid is not None

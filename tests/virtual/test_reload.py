@@ -408,7 +408,8 @@ async def test_a_rank_of_a_gang_is_marked_and_relaunched_with_what_it_ran_with(
     async with running(tmp_path, COORDINATED, store=file("store"), engine=ENGINE.format("")) as world:
         assert world.pod.supervision is not None
         operator = world.pod.supervision.operator
-        assert (await operator.command(placement(epoch=1))).step is Step.DONE
+        await operator.command(placement(epoch=1))
+        await operator.changed.wait_until(lambda: operator.state, lambda state: state.step is Step.DONE)
         pid = world.pid("engine")
         world.write(engine=ENGINE.format(', "-v"'))
         view = await world.reload()
@@ -431,4 +432,23 @@ async def test_a_standalone_engine_is_restarted_in_its_next_epoch(tmp_path: Path
         await world.unit("engine").wait_until(lambda state: state.state is RunState.ACTIVE)
         assert world.pod.supervision is not None
         assert (world.unit("engine").epoch, world.order[-1], world.pid("store")) == (2, "engine -v", store)
-        assert world.pod.supervision.node_manager.judgement().counted is None
+        assert [each.counted for each in world.pod.supervision.node_manager.judgements().values()] == [None]
+
+
+async def test_each_endpoint_of_an_engine_is_a_unit_and_their_number_is_settled(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    several = ENGINE + "Endpoints = {}\n"
+    async with running(tmp_path, store=file("store"), engine=several.format("", 2)) as world:
+        world.write(engine=several.format(', "-v"', 2))
+        assert await world.actions() == {"engine@0": "restart", "engine@1": "restart", "store": "nothing"}
+        await world.unit("engine@1").wait_until(lambda state: state.state is RunState.ACTIVE)
+        assert world.order[-2:] == ["engine -v", "engine -v"]
+        world.write(engine=several.format(', "-v"', 3))
+        assert await world.actions() == {
+            "engine@0": "hold",
+            "engine@1": "hold",
+            "engine@2": "hold",
+            "store": "nothing",
+        }
+        assert world.names() == {"engine@0", "engine@1", "store"}

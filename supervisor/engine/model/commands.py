@@ -163,7 +163,7 @@ def begin_prepare(
         since=now,
         serial=state.serial + 1,
         placement=placement,
-        dead=False,
+        dead=frozenset(),
         error=None,
         aborting=False,
         freeze=freeze.begin(settings.freeze, state.run_id, now),
@@ -258,4 +258,4 @@ def _will_exit(state: Operation) -> bool:
         return True
     if state.held_by is not None:
         return False
-    return state.dead or state.step in OUT_OF_SERVICE_STEPS or state.step in (Step.FAILED, Step.ABORTED)
+    return bool(state.dead) or state.step in OUT_OF_SERVICE_STEPS or state.step in (Step.FAILED, Step.ABORTED)

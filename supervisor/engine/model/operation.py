@@ -53,8 +53,8 @@ class Operation(msgspec.Struct, frozen=True):
     placement: StartCmdMsg | None = None
     """Of the engines that run or are being prepared; recorded launch parameters (seed S18)."""
     ever_started: bool = False
-    dead: bool = False
-    """The engine of this epoch died unasked and no operation has answered it yet."""
+    dead: frozenset[int] = frozenset()
+    """Endpoints whose engine of this epoch died unasked, and no operation has answered it yet."""
     reason: str = ""
     """Why this operation was asked for; the banner's words."""
     error: str | None = None
@@ -77,6 +77,11 @@ class Operation(msgspec.Struct, frozen=True):
     @property
     def instance_id(self) -> int:
         return self.placement.instance_id if self.placement is not None else 0
+
+    @property
+    def endpoint_ids(self) -> tuple[int, ...]:
+        """Of this pod; none before the first placement."""
+        return () if self.placement is None else tuple(endpoint.id for endpoint in self.placement.endpoints)
 
     @property
     def busy(self) -> bool:

@@ -8,33 +8,35 @@ from __future__ import annotations
 
 import re
 
+from supervisor.unit import endpoints
 from supervisor.unit.model import Engine
+from supervisor.unit.values import MAX_PORT
 from supervisor.wire import Endpoint, StartCmdMsg
 
 LOOPBACK = "127.0.0.1"
-MAX_PORT = 65535
 
 
 def standalone(engine: Engine, *, job_name: str, role: str, pod_ip: str, epoch: int) -> StartCmdMsg:
-    """One pod, one rank, no controller (design 2, RestartWith = "local"): the epoch counts the starts."""
+    """One pod, no controller (design 2, RestartWith = "local"): the epoch counts the starts."""
     return StartCmdMsg(
         job_name=job_name,
         role=role,
         instance_id=0,
-        endpoints=(endpoint_of(engine, 0, pod_ip),),
+        endpoints=tuple(_endpoint(engine, number, pod_ip) for number in range(engine.endpoints)),
         master_dp_ip=LOOPBACK,
         epoch=epoch,
+        dp_size=engine.endpoints,
         node_addrs=(pod_ip,),
     )
 
 
-def endpoint_of(engine: Engine, endpoint_id: int, pod_ip: str) -> Endpoint:
+def _endpoint(engine: Engine, number: int, pod_ip: str) -> Endpoint:
     return Endpoint(
-        id=endpoint_id,
+        id=number,
         ip=pod_ip,
-        business_port=str(engine.base_port),
-        mgmt_port=str(engine.mgmt_port or engine.base_port),
-        bootstrap_port=str(engine.bootstrap_port),
+        business_port=str(endpoints.service_port(engine, number)),
+        mgmt_port=str(endpoints.management_port(engine, number)),
+        bootstrap_port=str(endpoints.bootstrap_port(engine, number)),
     )
 
 
@@ -64,8 +66,8 @@ def _is_port(text: str) -> bool:
 
 
 def variables(placement: StartCmdMsg, engine: Engine, *, pod_ip: str) -> dict[str, str]:
-    """The placement variables of design 2, for expansion and for the child's environment."""
-    endpoint = placement.endpoints[0]
+    """The placement variables of design 2 for one endpoint, for expansion and for the child's environment."""
+    endpoint = placement.endpoints[engine.endpoint_number]
     known: dict[str, str | int | None] = {
         "INSTANCE_ID": placement.instance_id,
         "JOB_NAME": placement.job_name,
@@ -81,7 +83,7 @@ def variables(placement: StartCmdMsg, engine: Engine, *, pod_ip: str) -> dict[st
         "POD_IP": pod_ip,
         "PORT": endpoint.business_port,
         "MGMT_PORT": endpoint.mgmt_port,
-        "BOOTSTRAP_PORT": endpoint.bootstrap_port or engine.bootstrap_port,
+        "BOOTSTRAP_PORT": endpoint.bootstrap_port or endpoints.bootstrap_port(engine, engine.endpoint_number),
         "DEVICE_IDS": ",".join(device.device_id for device in endpoint.device_infos) or None,
     }
     known.update({f"NODE_ADDR_{rank}": address for rank, address in enumerate(placement.node_addrs)})

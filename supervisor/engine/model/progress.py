@@ -44,9 +44,10 @@ class Broke(msgspec.Struct, frozen=True):
 
 
 class EngineDied(msgspec.Struct, frozen=True):
-    """A process of the running engine is gone and nobody asked for it."""
+    """A process of the endpoint's running engine is gone and nobody asked for it."""
 
     reason: str
+    endpoint_id: int = 0
 
 
 class ReportAccepted(msgspec.Struct, frozen=True):
@@ -73,6 +74,9 @@ class StartedLocally(msgspec.Struct, frozen=True):
 
     placement: StartCmdMsg
     epoch: int
+    endpoint_id: int = 0
+    again: bool = False
+    """It had run before in this container."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -126,8 +130,8 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             if event.serial != state.serial:
                 return state, ()
             return _effect(state, event, now)
-        case EngineDied(reason):
-            return _engine_died(state, reason, now)
+        case EngineDied(reason, endpoint_id):
+            return _engine_died(state, reason, endpoint_id, now)
         case ReportAccepted():
             return _report_accepted(state, event, settings, now)
         case ReportUndelivered(epoch):
@@ -136,10 +140,10 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             if 0 < term < state.term:
                 return state, ()  # a deposed leader; a poll carries no term
             return replace(state.heard(run_id, now), term=max(state.term, term)), ()
-        case StartedLocally(placement, epoch):
-            return _started_locally(state, placement, epoch, now), ()
+        case StartedLocally():
+            return _started_locally(state, event, now), ()
         case Held(by):
-            return replace(state, held_by=by, dead=False, freeze=None), ()
+            return replace(state, held_by=by, dead=frozenset(), freeze=None), ()
         case Released():
             return _released(state)
         case Abandoned(reason):
@@ -159,7 +163,7 @@ def _effect(state: Operation, event: Stopped | Clean | Spawned | Loaded | Broke,
         case Spawned(), Step.STARTING:
             return _to(state, Step.LOADING, now), ()
         case Loaded(), Step.STARTING | Step.LOADING:
-            done = replace(_to(state, Step.DONE, now), freeze=None, dead=False, error=None)
+            done = replace(_to(state, Step.DONE, now), freeze=None, dead=frozenset(), error=None)
             return done, ()
         case Broke(_, reason), Step.STOPPING | Step.CLEANING | Step.STARTING | Step.LOADING:
             return _fail(state, reason, now)
@@ -183,17 +187,18 @@ def _fail(state: Operation, reason: str, now: float) -> Outcome:
     return failed, (Report("error", f"relaunch failed while {state.step}: {reason}; unfrozen"),)
 
 
-def _engine_died(state: Operation, reason: str, now: float) -> Outcome:
+def _engine_died(state: Operation, reason: str, endpoint_id: int, now: float) -> Outcome:
     if state.held_by is not None or state.leaving is not None:
         return state, ()
+    dead = state.dead | {endpoint_id}
     if state.step in (Step.STARTING, Step.LOADING):
         failed, actions = _fail(state, f"the engine died while loading: {reason}", now)
-        return replace(failed, dead=True), actions
+        return replace(failed, dead=dead), actions
     if state.step in (Step.STOPPING, Step.CLEANING, Step.PREPARED):
         return state, ()
     if state.step is Step.FAILED:
-        return replace(state, dead=True), ()  # told already: it is why the relaunch failed
-    return replace(state, dead=True), (Report("error", f"engine of epoch {state.epoch} died: {reason}"),)
+        return replace(state, dead=dead), ()  # told already: it is why the relaunch failed
+    return replace(state, dead=dead), (Report("error", f"engine of epoch {state.epoch} died: {reason}"),)
 
 
 def _report_accepted(state: Operation, event: ReportAccepted, settings: OperationSettings, now: float) -> Outcome:
@@ -240,17 +245,16 @@ def _report_undelivered(state: Operation, epoch: int, settings: OperationSetting
     return begun, (*actions, Report("warning", note))
 
 
-def _started_locally(state: Operation, placement: StartCmdMsg, epoch: int, now: float) -> Operation:
-    relaunches = state.relaunch_count + 1 if state.ever_started else state.relaunch_count
+def _started_locally(state: Operation, event: StartedLocally, now: float) -> Operation:
     return replace(
         _to(state, Step.LOADING, now),
-        placement=placement,
-        epoch=epoch,
+        placement=event.placement,
+        epoch=event.epoch,
         serial=state.serial + 1,
         ever_started=True,
-        dead=False,
+        dead=state.dead - {event.endpoint_id},
         error=None,
-        relaunch_count=relaunches,
+        relaunch_count=state.relaunch_count + event.again,
     )
 
 
@@ -260,7 +264,8 @@ def _released(state: Operation) -> Outcome:
         return state, ()
     missing = state.ever_started and not state.busy
     note = f"released by an operator; it had been held by {state.held_by}"
-    return replace(state, held_by=None, dead=missing), (Report("info", note),)
+    dead = frozenset(state.endpoint_ids if missing else ())
+    return replace(state, held_by=None, dead=dead), (Report("info", note),)
 
 
 def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
@@ -271,7 +276,7 @@ def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
         placement=None,
         run_id=None,
         ever_started=False,
-        dead=False,
+        dead=frozenset(),
         error=None,
         start_when_prepared=False,
         aborting=False,
