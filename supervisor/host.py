@@ -30,8 +30,10 @@ class Host(msgspec.Struct, frozen=True):
     output_of: Callable[[Unit], UnitOutput]
     """Made once for each unit, and kept over all its invocations."""
     write_stdout: Callable[[bytes], None]
-    without_blocking: Callable[[Callable[[], Files]], Awaitable[Files]] = in_thread_or_here
-    """Reads files that may be on a disk that hangs."""
+    without_blocking: Callable[[Callable[[], Files]], Awaitable[Files]] = partial(
+        in_thread_or_here, abandon_on_cancel=True
+    )
+    """Reads files that may be on a disk that hangs, which must not hold up the end."""
 
 
 def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit]) -> Host:

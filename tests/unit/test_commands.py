@@ -15,10 +15,12 @@ import click
 import pytest
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from supervisor import wire
 from supervisor.cli import podvisor
 from supervisor.cli.motion import in_motion
+from supervisor.cli.status import _detail, _last_words
 from tests.support.command_table import NOT_ANSWERING, arguments, commands, of_controller, of_supervisor, option
 
 # httpcore leaves a Unix socket that it could not connect to the garbage collector. A command ends right after.
@@ -185,6 +187,12 @@ WAITING = moving("engine", "activating", "waiting")
 )  # fmt: skip
 def test_it_is_told_who_is_waited_for(views: list[wire.UnitView], name: str | None, expected: str) -> None:
     assert in_motion(units(*views), GRAPH, name, NOW) == expected
+
+
+def test_status_says_what_a_reload_has_held_back() -> None:
+    held = replace(moving("engine", "active", "ready"), changed=("Service.ExecStart",), reason="started as pid 7")
+    assert _last_words(held) == "changed: Service.ExecStart; started as pid 7"
+    assert " changed: Service.ExecStart: the files differ from what runs" in _detail(held).splitlines()
 
 
 def test_the_table_sees_the_commands() -> None:
