@@ -107,7 +107,7 @@ async def main(settings: Settings) -> None:
                 },
             )
             await stop.wait()
-            controller.events.close()
+            controller.events.ring.close()
         # Nobody can report any more, so nobody is promised a recovery that will not come.
         nursery.cancel_scope.cancel(reason="asked to stop")
     with trio.move_on_after(1):

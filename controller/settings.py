@@ -111,7 +111,6 @@ class FaultToleranceSection:
 class AuthSection:
     token_file: str = setting(text, "", "file with the bearer token that callers show, and we to supervisors")
     allow_anonymous: bool = setting(boolean, False, "serve everybody, also beyond loopback")
-    roles: str = setting(text, "", "which token may do what")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,6 @@ NOT_CARRIED_OUT: Mapping[str, str] = {
     "fault_tolerance_config.rejoin_timeout_sec": 'not carried out yet: on_member_lost is "restart-all"',
     "fault_tolerance_config.max_phase2_fraction": "this brake is not carried out yet",
     **dict.fromkeys(("tls.cert", "tls.key", "tls.client_ca"), "the controller cannot serve TLS yet: leave it out"),
-    "auth.roles": "the controller cannot tell roles apart yet: leave it out",
 }
 """Keys of which only the default may stand: ignoring them would give a false feeling of safety. Whoever carries one
 out deletes it here."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -61,7 +61,7 @@ def run(options: Options, environment: Mapping[str, str]) -> int:
         return EXIT_CONFIGURATION
     supervisor = configuration.settings.supervisor
     logs.configure(supervisor.log_level, supervisor.log_format)
-    for warning in configuration.warnings:
+    for warning in (*configuration.warnings, *_of_anonymous_callers(configuration)):
         log.warning("%s", warning)
     try:
         listeners = open_listeners(configuration)
@@ -74,7 +74,7 @@ def run(options: Options, environment: Mapping[str, str]) -> int:
         log.exception("internal error: this is a bug of podvisor; all units were stopped")
         return EXIT_INTERNAL_ERROR
     finally:
-        listeners.remove_socket_file()
+        listeners.control.remove()
 
 
 async def supervise(configuration: Configuration, listeners: Listeners) -> int:
@@ -84,12 +84,17 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
         become_subreaper()
     children, stdout, stderr = Children(), ContainerStdout(STDOUT), ContainerStdout(STDERR)
     pod = Pod(configuration, linux_host(children, stdout, configuration.units), ending, nm_port=listeners.nm_port)
+
+    def reopen() -> None:
+        pod.units.reopen_logs()
+        listeners.control.suspected.announce()
+
     # Each outlives what is nested in it, also when that ends by an error: without a reaper no stop is ever verified.
     async with (
         _written(stderr),
         _written(stdout),
         _beside(children.run),
-        _beside(partial(handle_signals, ending, stderr.write, pod.units.reopen_logs, pod.reloads.hang_up)),
+        _beside(partial(handle_signals, ending, stderr.write, reopen, pod.reloads.hang_up)),
     ):
         with logs.written_by(stderr.write):
             _greet(configuration)
@@ -125,6 +130,15 @@ async def live(
         await pod.stop(trio.current_time() + pod.shutdown_sec())
         log.info("ended in %.1f s", trio.current_time() - began)
         nursery.cancel_scope.cancel(reason=ending.reason)
+
+
+def _of_anonymous_callers(configuration: Configuration) -> Iterator[str]:
+    """At every start: it was said once, in a file that nobody looks at any more."""
+    settings = configuration.settings
+    if not settings.auth.allow_anonymous or settings.auth.token_file:
+        return
+    if configuration.coordinated or settings.supervisor.operations_listen is not None:
+        yield "everybody who reaches this pod's ports may command it: auth.allow_anonymous is set"
 
 
 def _greet(configuration: Configuration) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from supervisor.engine.pod_engine import Gate
 from supervisor.engine.segments import SegmentsOf
 from supervisor.process.children import Children
+from supervisor.process.drops import DropObserver
 from supervisor.process.gate import run_gate
 from supervisor.process.output import ContainerStdout, Output, rate_limit_of
 from supervisor.process.segments import segments_of
@@ -27,7 +28,7 @@ class Host(msgspec.Struct, frozen=True):
     processes: Processes
     gate: Gate
     segments_of: SegmentsOf
-    output_of: Callable[[Unit], UnitOutput]
+    output_of: Callable[[Unit, DropObserver], UnitOutput]
     """Made once for each unit, and kept over all its invocations."""
     write_stdout: Callable[[bytes], None]
     without_blocking: Callable[[Callable[[], Files]], Awaitable[Files]] = partial(
@@ -47,7 +48,7 @@ def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit
     )
 
 
-def _output(stdout: ContainerStdout, alone: str | None, unit: Unit) -> Output:
+def _output(stdout: ContainerStdout, alone: str | None, unit: Unit, drops: DropObserver) -> Output:
     """`alone`: the only unit there was at the start, whose lines need no name; those that a reload adds have one."""
     logging = unit.service.logging
     default_mode = "pass" if unit.name == alone else "prefix"
@@ -61,4 +62,5 @@ def _output(stdout: ContainerStdout, alone: str | None, unit: Unit) -> Output:
         rotate_size=logging.rotate_size,
         rotate_keep=logging.rotate_keep,
         default_mode=default_mode,
+        drops=drops,
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from supervisor.api.metrics import add_metrics_route
 from supervisor.api.node_manager import node_manager_app
 from supervisor.api.operations import operations_app
 from supervisor.api.probes import probes_app
@@ -19,9 +20,11 @@ from supervisor.api.readiness import Readiness
 from supervisor.configuration import Configuration
 from supervisor.listeners import Listeners
 from supervisor.pod import Pod
+from supervisor.pod_metrics import Gauges
 from supervisor.pod_operations import PodOperations
 from supervisor.shared.serving import serve
 from supervisor.shared.tokens import TokenFile
+from supervisor.socket_keeper import keep_serving
 
 if TYPE_CHECKING:
     from supervisor.engine.link import ControllerLink
@@ -39,15 +42,28 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
     def readiness() -> Readiness:
         return pod.readiness(None if link is None else link.heartbeat.connection.registered)
 
+    def gauges() -> Gauges:
+        connection = None if link is None else link.heartbeat.connection
+        return pod.gauges(None, None) if connection is None else pod.gauges(connection.is_up, connection.answered_at)
+
+    local, probes = operations_app(operations, None), probes_app(readiness)
+    for app in (local, probes):
+        add_metrics_route(app, pod.metrics, gauges)
     async with trio.open_nursery() as nursery:
-        await nursery.start(serve, operations_app(operations, None), listeners.operations, stop)
-        await nursery.start(serve, probes_app(readiness), listeners.probes, stop)
+        await nursery.start(keep_serving, local, listeners.control, listeners.operations)
+        await nursery.start(serve, probes, listeners.probes, stop)
+        if listeners.operations_tcp is not None:
+            remote = operations_app(operations, token)
+            add_metrics_route(remote, pod.metrics, gauges)
+            url = await nursery.start(serve, remote, listeners.operations_tcp, stop)
+            log.info("the operations API is served at %s", url)
         if listeners.node_manager is not None and pod.supervision is not None:
             app = node_manager_app(pod.supervision.node_manager, token)
             await nursery.start(serve, app, listeners.node_manager, stop)
             operations.link = link = _link(pod, configuration, token)
             pod.farewell = link.heartbeat.leave
             nursery.start_soon(link.run)
+            nursery.start_soon(pod.events.watch_controller, link.heartbeat.connection, link.client.url)
         log.info("online", extra={"socket": str(configuration.socket), "probe_port": listeners.probe_port})
 
 

@@ -27,8 +27,11 @@ from supervisor.engine.model.rules import coordinated_rules, standalone_rules
 from supervisor.engine.pod_engine import PodEngine
 from supervisor.engine.pod_engine import Surroundings as EngineSurroundings
 from supervisor.engine.register_manager import RegisterManager, ServicePorts
-from supervisor.engine.supervision import EngineSupervision, SupervisionSettings
+from supervisor.engine.supervision import NOBODY, EngineSupervision, Observers, SupervisionSettings
 from supervisor.host import Host
+from supervisor.pod_events import PodEvents
+from supervisor.pod_metrics import Gauges, PodMetrics
+from supervisor.process.drops import Drop
 from supervisor.reload import Files, Reloads, Workshop
 from supervisor.service.launch import unit_launch
 from supervisor.service.operations import nothing_to_wait_for
@@ -64,6 +67,9 @@ class Pod:
         self._host = host
         self._ending = ending
         self._booted_at = trio.current_time()
+        section = configuration.settings.supervisor
+        self.events = PodEvents(section.suicide_threshold)
+        self.metrics = PodMetrics(configuration.settings.pod.namespace, section.job_name)
         self.farewell: Callable[[], Awaitable[None]] = nothing_to_wait_for
         """Tells the controller that this pod leaves, within a moment; set by whoever can speak to it."""
         self.supervisions: dict[str, EngineSupervision] = {}
@@ -99,6 +105,7 @@ class Pod:
                 await nursery.start(supervision.run)
             await nursery.start(self.reloads.run)
             nursery.start_soon(self._hurry_when_told)
+            nursery.start_soon(self.events.watch_ending, self._ending)
             task_status.started()
 
     async def leave(self) -> None:
@@ -143,6 +150,17 @@ class Pod:
         )
         return self.supervision.complete(view, now) if self.supervision is not None else view
 
+    def gauges(self, controller_up: bool | None, answered_at: float | None) -> Gauges:
+        """`controller_up` is None without a controller, `answered_at` before its first answer."""
+        now, supervision = trio.current_time(), self.supervision
+        return Gauges(
+            units={service.unit.name: service.state.state for service in self.units},
+            freeze_sec=None if supervision is None else supervision.operator.state.freeze_remaining(now),
+            arbiter_count=None if supervision is None else supervision.arbiter.count,
+            controller_up=controller_up,
+            heartbeat_age_sec=None if answered_at is None else now - answered_at,
+        )
+
     async def _hurry_when_told(self) -> None:
         await self._ending.hurried.wait()
         self.units.hurry()
@@ -161,7 +179,7 @@ class Pod:
             unit,
             definition.rules,
             self._host.processes,
-            self._host.output_of(unit),
+            self._host.output_of(unit, self._dropped),
             definition.launch,
             around=self.units.surroundings_of(unit.name, before_spawn),
             observers=self._observers(unit),
@@ -223,10 +241,9 @@ class Pod:
         section, fault = configuration.settings.supervisor, configuration.settings.fault_tolerance_config
         identity = identity_of(configuration, unit, nm_port)
         assert unit.engine is not None, f"{unit.name} is no engine"
-        # Only one engine is known to a controller; what the others remember is their own.
-        state_dir = (
-            configuration.state_dir if not self.supervisions else configuration.state_dir / unit.engine.declared_by
-        )
+        # This pod is known by one engine; any other stays its unit's business, and what it remembers is its own.
+        known = not self.supervisions
+        state_dir = configuration.state_dir if known else configuration.state_dir / unit.engine.declared_by
         return EngineSupervision(
             EngineSurroundings(
                 boot_id=configuration.boot_id,
@@ -258,6 +275,13 @@ class Pod:
                 coordinated=self._is_coordinated(unit),
             ),
             self._ending.restart_container,
+            self._engine_observers() if known else NOBODY,
+        )
+
+    def _engine_observers(self) -> Observers:
+        return Observers(
+            operation=(self.events.operation_moved, self.metrics.operation_moved),
+            arbiter=(self.events.arbiter_counted,),
         )
 
     def _observers(self, unit: Unit) -> tuple[Observer, ...]:
@@ -266,7 +290,11 @@ class Pod:
                 if isinstance(action, ReportStartLimit):
                     self._start_limit_hit(unit, action)
 
-        return (end_at_start_limit,)
+        return (self.events.unit_moved, self.metrics.unit_moved, end_at_start_limit)
+
+    def _dropped(self, drop: Drop) -> None:
+        self.events.output_dropped(drop)
+        self.metrics.output_dropped(drop)
 
     def _start_limit_hit(self, unit: Unit, report: ReportStartLimit) -> None:
         """The unit only reports; this ends the supervisor by the way that the arbiter's word goes, engine or not."""

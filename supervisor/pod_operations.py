@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
+from signal import Signals
 from typing import TYPE_CHECKING
 
 import trio
@@ -13,15 +16,19 @@ from supervisor.api.operations import ControllerAway, NoSuchUnit, Refused, Wrong
 from supervisor.engine.controller_errors import ControllerError, ControllerUnreachable
 from supervisor.engine.model import progress
 from supervisor.pod import Pod
+from supervisor.process.tail import Follower, Gap, Line, Tail, follow, merged
 from supervisor.reload import ReloadRunning
 from supervisor.service import units
 from supervisor.service.outcomes import StartFailed
 from supervisor.service.service import Service
+from supervisor.shared.event_ring import EventRing
 from supervisor.unit.errors import ConfigurationError
 from supervisor.unit_views import graph_view, problems_body, reload_view
 
 if TYPE_CHECKING:
     from supervisor.engine.link import ControllerLink
+
+log = logging.getLogger(__name__)
 
 RELAUNCH_REASON = "asked for by an operator"
 
@@ -31,6 +38,10 @@ class PodOperations:
         self._pod = pod
         self.link: ControllerLink | None = None
         """Set once the controller can be spoken to."""
+
+    @property
+    def events(self) -> EventRing[wire.SupervisorEvent]:
+        return self._pod.events.ring
 
     def overview(self) -> wire.UnitsView:
         now = trio.current_time()
@@ -42,7 +53,10 @@ class PodOperations:
         return self._service(name).view(trio.current_time())
 
     def exits(self, name: str) -> wire.ExitsView:
-        return wire.ExitsView(exits=tuple(record.view for record in reversed(list(self._service(name).exits))))
+        return _exits(self._service(name))
+
+    def all_exits(self) -> wire.AllExitsView:
+        return wire.AllExitsView(units=tuple(map(_exits, self._pod.units)))
 
     async def change(self, name: str, verb: str, *, asked_by: str, local: bool) -> wire.UnitView:
         """Raises NoSuchUnit, Refused. Cancelled: what was asked for goes on."""
@@ -96,12 +110,27 @@ class PodOperations:
         states = {service.unit.name: service.state.state for service in self._pod.units}
         return graph_view([service.unit for service in self._pod.units], states)
 
-    def lines(self, name: str, count: int) -> list[str]:
-        return self._service(name).output.lines(count)
+    def lines(self, names: Sequence[str], count: int) -> list[wire.LogLine]:
+        return [_shown(line) for line in merged([tail.newest(count) for tail in self._tails(names)])]
 
-    async def follow(self, name: str, count: int) -> AsyncIterator[str]:
-        async for line in self._service(name).output.follow(count):
-            yield str(line)
+    def lines_of_life(self, names: Sequence[str], count: int) -> list[wire.LogLine]:
+        return [_shown(line) for line in merged([tail.newest_of_life(count) for tail in self._tails(names)])]
+
+    def follow(self, names: Sequence[str], backlog: Sequence[wire.LogLine]) -> AsyncIterator[wire.LogLine]:
+        """What comes from this moment on, not from when it is first read."""
+        return _following(follow(self._tails(names)), backlog)
+
+    async def kill(self, name: str, signal: str, whom: wire.Whom, *, asked_by: str) -> wire.KillAnswer:
+        """Raises NoSuchUnit, Refused. What the unit's policy makes of it is as if it had been sent by a stranger."""
+        service = self._service(name)
+        try:
+            pids = await service.kill(Signals[signal], whom)
+        except PermissionError as error:
+            raise Refused(f"cannot signal {name}: {error.strerror}; it runs as another user") from error
+        if not pids:
+            raise Refused(f"cannot signal {name}: it has no process; it is {service.state.sub_state}")
+        log.info("%s sent to %s of %s by %s", signal, whom, name, asked_by, extra={"unit": name, "pids": pids})
+        return wire.KillAnswer(unit=name, signal=signal, pids=pids)
 
     async def _change(self, service: Service, verb: str, asked_by: str) -> None:
         name = service.unit.name
@@ -149,6 +178,10 @@ class PodOperations:
         if supervision is not None:
             supervision.operator.feed(progress.Released())
 
+    def _tails(self, names: Sequence[str]) -> list[Tail]:
+        services = [self._service(name) for name in names] or list(self._pod.units)
+        return [service.output.tail for service in services]
+
     def _service(self, name: str) -> Service:
         try:
             return self._pod.units.get(name)
@@ -160,3 +193,26 @@ class PodOperations:
             return None
         error = self.link.heartbeat.connection.last_error
         return f"controller {self.link.client.url} {'answers' if error is None else f'does not answer: {error}'}"
+
+
+async def _following(follower: Follower, backlog: Sequence[wire.LogLine]) -> AsyncIterator[wire.LogLine]:
+    for line in backlog:
+        yield line
+    while True:
+        read = await follower.next()
+        yield _shown(read) if isinstance(read, Line) else _missing(read)
+
+
+def _exits(service: Service) -> wire.ExitsView:
+    newest_first = reversed(list(service.exits))
+    return wire.ExitsView(unit=service.unit.name, exits=tuple(record.view for record in newest_first))
+
+
+def _shown(line: Line) -> wire.LogLine:
+    time = wire.timestamp(datetime.fromtimestamp(line.at, UTC))
+    return wire.LogLine(time=time, unit=line.unit, stream=line.stream, text=line.text, invocation=line.invocation)
+
+
+def _missing(gap: Gap) -> wire.LogLine:
+    now = wire.timestamp(datetime.now(UTC))
+    return wire.LogLine(time=now, unit="", stream="podvisor", text=str(gap), lost_lines=gap.lost_lines)

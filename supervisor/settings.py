@@ -89,6 +89,21 @@ def _with_a_port_that_is_one(written: str) -> str:
     return written
 
 
+def _address_and_port(written: str) -> tuple[str, int]:
+    host, _, port = written.rpartition(":")
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        raise Mismatch from None
+    if int(port) > 65535:
+        raise Mismatch
+    return host, int(port)
+
+
+_listening_address = mapped(
+    matching(r"(\[[0-9a-fA-F:.]+\]|[0-9.]+):\d{1,5}", 'an address and a port such as "127.0.0.1:1028"'),
+    _address_and_port,
+)
 _http_url = mapped(matching(r"https?://[^\s/]+/?", 'a URL such as "http://controller:1026"'), _with_a_port_that_is_one)
 _urls = list_of(_http_url, 'one or more URLs such as "http://controller:1026"')
 _ports = mapped(matching(r"\d{1,5}-\d{1,5}", 'a range of ports such as "29500-29599"'), _port_range)
@@ -101,6 +116,9 @@ class SupervisorSection:
     host: str | None = setting(word, None, "address of the node-manager API; default: pod_ip")
     port: int = setting(_tcp_port, 1026, "TCP port of the node-manager API; 0 picks one and registers it")
     probe_port: int = setting(_tcp_port, 1027, "TCP port of /livez, /readyz, /startupz and /metrics; 0 picks one")
+    operations_listen: tuple[str, int] | None = setting(
+        _listening_address, None, "the operations API on TCP too, at this address and port; needs [auth]"
+    )
     socket: str | None = setting(word, None, "control socket; default: podvisor.sock in the run directory")
     state_dir: str | None = setting(word, None, "what survives a container; default: the run directory")
     controller_url: tuple[str, ...] = setting(_urls, (), "the controller, or several; none: no gang")
@@ -152,9 +170,8 @@ class ParallelSection:
 
 @dataclass(frozen=True, slots=True)
 class AuthSection:
-    token_file: str | None = setting(word, None, "file with the bearer token of the API")
+    token_file: str | None = setting(word, None, "file with the bearer tokens of the APIs, each with its role")
     allow_anonymous: bool = setting(boolean, False, "serve everybody, also beyond loopback")
-    roles: str | None = setting(word, None, "which token may do what")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +182,6 @@ class TlsSection:
 
 
 NOT_CARRIED_OUT = (
-    "auth.roles",
     "supervisor.drain_delay_sec",
     "supervisor.drain_sec",
     "tls.cert",
@@ -243,6 +259,7 @@ def _relations(values: Sections, pod: Pod) -> Iterator[Mistake]:
     if settings.supervisor.controller_url:
         yield from _in_a_gang(settings, named=bool(values["supervisor"]["job_name"]))
     yield from _listening(settings.supervisor)
+    yield from _operations_on_tcp(settings)
     yield from _periods(settings)
 
 
@@ -267,6 +284,19 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _operations_on_tcp(settings: Settings) -> Iterator[Mistake]:
+    """On loopback as well: every user of the pod, and with hostNetwork of the node, reaches that."""
+    listen, auth = settings.supervisor.operations_listen, settings.auth
+    if listen is None:
+        return
+    if not (auth.token_file or auth.allow_anonymous):
+        message = "who reaches it may stop engines: set auth.token_file, or auth.allow_anonymous = true"
+        yield Mistake("supervisor", "operations_listen", message)
+    for key, port in (("port", settings.supervisor.port), ("probe_port", settings.supervisor.probe_port)):
+        if listen[1] == port != 0:
+            yield Mistake("supervisor", "operations_listen", f"its port must differ from {key}, which is {port} too")
 
 
 def _listening(supervisor: SupervisorSection) -> Iterator[Mistake]:

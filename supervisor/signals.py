@@ -1,6 +1,7 @@
 """What the signals of the supervisor itself mean (design 3).
 
-SIGTERM and SIGINT end it, SIGHUP reloads the unit files, SIGQUIT shows what it does, SIGUSR1 opens log files anew.
+SIGTERM and SIGINT end it, SIGHUP reloads the unit files, SIGQUIT shows what it does, SIGUSR1 opens log files anew and
+mends the control socket.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ THIRD_TIME_SEC = 1.0
 async def handle_signals(
     ending: Ending,
     write_stderr: Callable[[bytes], None],
-    reopen_logs: Callable[[], None],
+    reopen: Callable[[], None],
     reload: Callable[[], None],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -41,8 +42,8 @@ async def handle_signals(
             elif number == signal.SIGQUIT:
                 write_stderr(_all_tasks().encode())
             elif number == signal.SIGUSR1:
-                log.info("SIGUSR1: the log files of all units are opened anew")
-                reopen_logs()
+                log.info("SIGUSR1: log files are opened anew; the control socket is made anew if it is lost")
+                reopen()
             else:
                 reload()
 

@@ -10,7 +10,7 @@ from controller.reception import Unknown
 from controller.registry import NoSuchInstance
 from supervisor.shared import http_app
 from supervisor.shared.http_app import answer, received, refusal
-from supervisor.shared.tokens import TokenFile
+from supervisor.shared.tokens import Role, TokenFile
 from supervisor.wire import ErrorCode
 
 __all__ = ["Said", "answer", "application", "received", "refusal"]
@@ -31,4 +31,9 @@ class Said(msgspec.Struct, frozen=True):
 
 def application(name: str, tokens: TokenFile | None, *, without_token: frozenset[str]) -> QuartTrio:
     """See `http_app.application`."""
-    return http_app.application(name, tokens, ERRORS, without_token=without_token)
+    return http_app.application(name, tokens, ERRORS, needs=_needed, without_token=without_token)
+
+
+def _needed(method: str, path: str) -> Role:
+    """What supervisors tell is theirs alone; everything else is for people and tools."""
+    return Role.NODE if path.startswith("/controller/") else http_app.by_method(method, path)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
-import msgspec
 import trio
-from quart import Response, request
+from quart import Response
 from quart_trio import QuartTrio
 
-from controller.api.http import answer, received, refusal
+from controller.api.http import answer, received
 from controller.api.views import instance_view, open_run_view
 from controller.clock import wall_clock
-from controller.events import ControllerEvent, EventLog
+from controller.events import EventLog
 from controller.operators import NoSuchRun, Operators
 from controller.registry import Registry
 from controller.store.base import Store
 from supervisor import wire
-from supervisor.wire import ErrorCode
-
-HEARTBEAT_LINE_SEC = 15.0
-"""An event stream that has nothing to say sends an empty line so often: proxies and readers see it lives."""
+from supervisor.shared.event_stream import event_stream
 
 
 def add_tool_routes(app: QuartTrio, registry: Registry, operators: Operators, events: EventLog, store: Store) -> None:
@@ -69,17 +65,7 @@ def add_tool_routes(app: QuartTrio, registry: Registry, operators: Operators, ev
 
     @app.get("/v1/events")
     async def follow() -> Response:
-        written = request.args.get("since") or request.headers.get("Last-Event-ID") or "0"
-        if not written.isdecimal():
-            return refusal(400, ErrorCode.MALFORMED, f"since: {written!r} is not the id of an event")
-        as_sse = "text/event-stream" in request.headers.get("Accept", "")
-        response = Response(
-            _lines(events, int(written), as_sse),
-            content_type="text/event-stream" if as_sse else "application/x-ndjson",
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-        )
-        response.timeout = None
-        return response
+        return event_stream(events.ring)
 
 
 def _clocks() -> tuple[float, Callable[[float], str]]:
@@ -100,19 +86,3 @@ def _runs(registry: Registry) -> list[wire.RunView]:
         if entry.recovery
     ]
     return [*opened, *registry.closed_runs]
-
-
-async def _lines(events: EventLog, last_id: int, as_sse: bool) -> AsyncIterator[bytes]:
-    while True:
-        batch: list[ControllerEvent] = []
-        with trio.move_on_after(HEARTBEAT_LINE_SEC) as patience:
-            batch = await events.next_after(last_id)
-        if patience.cancelled_caught:
-            yield b": still here\n\n" if as_sse else b"\n"
-            continue
-        if not batch:
-            return
-        for event in batch:
-            last_id = event.id
-            line = msgspec.json.encode(event)
-            yield b"id: %d\ndata: %s\n\n" % (event.id, line) if as_sse else line + b"\n"

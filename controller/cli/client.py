@@ -15,6 +15,7 @@ import msgspec
 
 from supervisor import wire
 from supervisor.shared.asking import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, json_option, refused
+from supervisor.shared.tokens import TokenError, TokenFile
 
 CONNECT_SEC = 5.0
 ANSWER_SEC = 30.0
@@ -76,9 +77,9 @@ class ControllerClient:
 
 def _token(path: Path) -> str:
     try:
-        return path.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandFailed(f"cannot read the token file {path}: {error}", EXIT_REFUSED) from error
+        return TokenFile(path, now=0.0).current(now=0.0)
+    except TokenError as error:
+        raise CommandFailed(str(error), EXIT_REFUSED) from error
 
 
 def _decoded(answer: type[Answer], response: httpx.Response, url: str) -> Answer:

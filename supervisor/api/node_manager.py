@@ -11,7 +11,7 @@ from supervisor import wire
 from supervisor.engine.model.commands import Command
 from supervisor.engine.operator import CommandRefused
 from supervisor.shared.http_app import Refusal, answer, application, received
-from supervisor.shared.tokens import TokenFile
+from supervisor.shared.tokens import Role, TokenFile
 
 _STATUS = {
     wire.ErrorCode.NOT_STARTED: 400,
@@ -32,7 +32,7 @@ class NodeManager(Protocol):
 
 
 def node_manager_app(node_manager: NodeManager, token: TokenFile | None) -> QuartTrio:
-    app = application("node-manager", token, errors={})
+    app = application("node-manager", token, errors={}, needs=lambda method, path: Role.NODE)
 
     async def commanded(command: Command) -> Response:
         try:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from quart import Response, request
 from quart_trio import QuartTrio
 
 from supervisor import wire
-from supervisor.shared.http_app import Errors, Refusal, answer, application
+from supervisor.shared.event_ring import EventRing
+from supervisor.shared.event_stream import event_stream
+from supervisor.shared.http_app import Errors, Refusal, answer, application, received
 from supervisor.shared.tokens import TokenFile
+from supervisor.unit.process_values import signal_name
+from supervisor.unit.values import UnexpectedValue
 
 API_USER = "operator"
 DEFAULT_LINES = 50
@@ -46,11 +50,18 @@ ERRORS: Errors = {
 class Operations(Protocol):
     """What can be asked of the supervisor. Raises NoSuchUnit, Refused and ControllerAway."""
 
+    @property
+    def events(self) -> EventRing[wire.SupervisorEvent]: ...
+
     def overview(self) -> wire.UnitsView: ...
 
     def unit(self, name: str) -> wire.UnitView: ...
 
     def exits(self, name: str) -> wire.ExitsView: ...
+
+    def all_exits(self) -> wire.AllExitsView: ...
+
+    async def kill(self, name: str, signal: str, whom: wire.Whom, *, asked_by: str) -> wire.KillAnswer: ...
 
     async def change(self, name: str, verb: str, *, asked_by: str, local: bool) -> wire.UnitView: ...
 
@@ -61,9 +72,13 @@ class Operations(Protocol):
 
     def graph(self) -> wire.GraphView: ...
 
-    def lines(self, name: str, count: int) -> list[str]: ...
+    def lines(self, names: Sequence[str], count: int) -> list[wire.LogLine]:
+        """Of these units, or of all."""
 
-    def follow(self, name: str, count: int) -> AsyncIterator[str]: ...
+    def lines_of_life(self, names: Sequence[str], count: int) -> list[wire.LogLine]:
+        """What their present invocations have written."""
+
+    def follow(self, names: Sequence[str], backlog: Sequence[wire.LogLine]) -> AsyncIterator[wire.LogLine]: ...
 
 
 def operations_app(operations: Operations, token: TokenFile | None) -> QuartTrio:
@@ -81,20 +96,31 @@ def operations_app(operations: Operations, token: TokenFile | None) -> QuartTrio
     async def exits(name: str) -> Response:
         return answer(operations.exits(name))
 
+    @app.get("/v1/exits")
+    async def all_exits() -> Response:
+        return answer(operations.all_exits())
+
     @app.get("/v1/units/<name>/logs")
-    async def logs(name: str) -> Response:
-        operations.unit(name)  # an unknown unit is an error before the answer begins
-        count = _count(request.args.get("lines"))
-        if request.args.get("follow") is None:
-            return _text(_joined(operations.lines(name, count)))
-        response = _text(_encoded(operations.follow(name, count)))
-        response.timeout = None  # Quart would end the stream after a minute
-        return response
+    async def logs_of_unit(name: str) -> Response:
+        return _logs(operations, [name], _as_text, "text/plain; charset=utf-8")
+
+    @app.get("/v1/logs")
+    async def logs() -> Response:
+        return _logs(operations, request.args.getlist("unit"), _as_json, "application/x-ndjson")
+
+    @app.post("/v1/units/<name>/kill")
+    async def kill(name: str) -> Response:
+        message = await received(wire.KillMsg)
+        return answer(await operations.kill(name, _signal(message.signal), message.whom, asked_by=API_USER))
 
     @app.post("/v1/units/<name>/<any(start, stop, restart, 'reset-failed'):verb>")
     async def change(name: str, verb: str) -> Response:
         local = request.args.get("local") is not None
         return answer(await operations.change(name, verb, asked_by=API_USER, local=local))
+
+    @app.get("/v1/events")
+    async def events() -> Response:
+        return event_stream(operations.events)
 
     @app.post("/v1/engine/relaunch")
     async def relaunch() -> Response:
@@ -122,23 +148,47 @@ def _flag(name: str, written: str | None) -> bool:
     return written == "1"
 
 
-def _text(body: str | AsyncIterator[bytes]) -> Response:
-    return Response(body, content_type="text/plain; charset=utf-8")
+def _logs(
+    operations: Operations, units: Sequence[str], encode: Callable[[wire.LogLine], bytes], content_type: str
+) -> Response:
+    """An unknown unit, or a wrong count, is an error before the answer begins."""
+    of_life = request.args.get("invocation") == "current"
+    last = operations.lines_of_life if of_life else operations.lines
+    lines = last(units, _count(request.args.get("lines")))
+    if request.args.get("follow") in (None, "0"):
+        return Response(b"".join(map(encode, lines)), content_type=content_type)
+    response = Response(_encoded(operations.follow(units, lines), encode), content_type=content_type)
+    response.timeout = None  # Quart would end the stream after a minute
+    return response
 
 
-def _joined(lines: list[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
-
-
-async def _encoded(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
+async def _encoded(lines: AsyncIterator[wire.LogLine], encode: Callable[[wire.LogLine], bytes]) -> AsyncIterator[bytes]:
     async for line in lines:
-        yield f"{line}\n".encode()
+        yield encode(line)
+
+
+def _as_text(line: wire.LogLine) -> bytes:
+    return f"{line.text}\n".encode()
+
+
+def _as_json(line: wire.LogLine) -> bytes:
+    return wire.encode(line) + b"\n"
 
 
 def _count(written: str | None) -> int:
     if written is None:
         return DEFAULT_LINES
     if not written.isdecimal():
-        message = f"lines: found {written!r}, expected a number"
-        raise Refusal(400, wire.ErrorBody(error=wire.ErrorCode.MALFORMED, message=message))
+        raise _malformed(f"lines: found {written!r}, expected a number")
     return int(written)
+
+
+def _signal(written: str | int) -> str:
+    try:
+        return signal_name(written)
+    except UnexpectedValue as error:
+        raise _malformed(f"signal: {error}") from error
+
+
+def _malformed(message: str) -> Refusal:
+    return Refusal(400, wire.ErrorBody(error=wire.ErrorCode.MALFORMED, message=message))

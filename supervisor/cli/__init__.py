@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _COMMANDS = (
     *("run", "verify", "schema", "graph"),
-    *("status", "logs", "start", "stop", "restart", "reset-failed", "relaunch", "reload"),
+    *("status", "logs", "events", "exits", "kill"),
+    *("start", "stop", "restart", "reset-failed", "relaunch", "reload"),
     *("completion",),
 )
 ENTRY_POINTS = "podvisor.commands"

@@ -26,12 +26,17 @@ __all__ = [
     "EXIT_NOT_RUNNING",
     "CommandFailed",
     "Supervisor",
+    "interrupted_by_hand",
     "json_option",
     "optional_unit_argument",
     "socket_option",
     "unit_argument",
     "unit_path",
+    "units_argument",
 ]
+
+EXIT_INTERRUPTED = 130
+"""As shells tell SIGINT; this is how following ends."""
 
 ANSWER_SEC = 120.0
 """Stopping a unit may take its whole stop budget."""
@@ -63,6 +68,10 @@ def unit_argument(command: F) -> F:
 
 def optional_unit_argument(command: F) -> F:
     return click.argument("unit", required=False, shell_complete=_known_units)(command)
+
+
+def units_argument(command: F) -> F:
+    return click.argument("units", nargs=-1, metavar="[UNIT]...", shell_complete=_known_units)(command)
 
 
 def _known_units(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -125,6 +134,15 @@ class Supervisor:
             timeout=httpx.Timeout(read_sec, connect=min(CONNECT_SEC, self._patience_sec)),
             trust_env=False,
         )
+
+
+@contextmanager
+def interrupted_by_hand() -> Iterator[None]:
+    """For commands that go on until Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None
 
 
 @contextmanager

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import trio
 
 from supervisor.engine.model.arbiter import Arbiter, ArbiterSettings, Situation, tick
 
 log = logging.getLogger(__name__)
+
+
+ArbiterObserver = Callable[[int, Sequence[str]], None]
+"""Told the new count of abnormal ticks and what was counted."""
 
 
 class ArbiterTask:
@@ -20,10 +24,12 @@ class ArbiterTask:
         settings: ArbiterSettings,
         situation: Callable[[], Situation],
         end_supervisor: Callable[[str], None],
+        observers: Sequence[ArbiterObserver] = (),
     ) -> None:
         self._settings = settings
         self._situation = situation
         self._end_supervisor = end_supervisor
+        self._observers = tuple(observers)
         self._arbiter = Arbiter()
 
     @property
@@ -36,16 +42,16 @@ class ArbiterTask:
             await trio.sleep(self._settings.interval_sec)
             before = self._arbiter.count
             self._arbiter, verdict = tick(self._arbiter, self._situation(), self._settings, trio.current_time())
-            if self._arbiter.count > before:
-                self._log_count()
+            if self._arbiter.count != before:
+                self._tell()
             if verdict.end_supervisor:
                 self._end_supervisor(verdict.reason)
                 return
 
-    def _log_count(self) -> None:
-        log.warning(
-            "abnormal: %d of %d ticks until this container restarts: %s",
-            self._arbiter.count,
-            self._settings.threshold,
-            "; ".join(self._situation().counted),
-        )
+    def _tell(self) -> None:
+        count, counted = self._arbiter.count, self._situation().counted
+        if count:
+            threshold, why = self._settings.threshold, "; ".join(counted)
+            log.warning("abnormal: %d of %d ticks until this container restarts: %s", count, threshold, why)
+        for observer in self._observers:
+            observer(count, counted)

@@ -48,6 +48,21 @@ class Connection:
         self.registered = False
         self.last_error: str | None = "not registered yet"
         self.instance_id = 0
+        self.answered_at: float | None = None
+        """When it last took something of ours, in trio time."""
+        self.changed = Changes()
+
+    @property
+    def is_up(self) -> bool:
+        return self.last_error is None
+
+    def answers(self, now: float) -> None:
+        self.last_error, self.answered_at = None, now
+        self.changed.announce()
+
+    def fails(self, error: str) -> None:
+        self.last_error = error
+        self.changed.announce()
 
 
 class Heartbeat:
@@ -111,7 +126,7 @@ class Heartbeat:
                 delay = min(2 * delay, MAX_RETRY_SEC)
                 continue
             self.connection.registered = True
-            self.connection.last_error = None
+            self.connection.answers(trio.current_time())
             self._errors.clear("controller")
             self._heard(None, answer.term)
             log.info("registered with %s", self._client.url, extra={"instance_id": answer.instance_id or None})
@@ -157,7 +172,7 @@ class Heartbeat:
             self._lost(error)
             return
         self._taken += 1
-        self.connection.last_error = None
+        self.connection.answers(trio.current_time())
         self.connection.instance_id = answer.instance_id
         self._errors.clear("controller")
         self._heard(answer.run_id, answer.term)
@@ -184,7 +199,7 @@ class Heartbeat:
             log.warning("order %s refused: %s", order.order, refused.message, extra={"run_id": order.run_id})
 
     def _lost(self, error: Exception) -> None:
-        self.connection.last_error = str(error)
+        self.connection.fails(str(error))
         held_back = self._errors.admit("controller", trio.current_time())
         if held_back is not None:
             what = "refuses" if isinstance(error, ControllerRefused) else "does not answer"

@@ -9,7 +9,7 @@ S33): reached its goal, broke, or was cancelled.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -31,6 +31,10 @@ from supervisor.service.changes import Changes
 from supervisor.wire import CommandAnswer, EngineRestartMsg, ErrorCode, StartCmdMsg, Step, StopMsg
 
 log = logging.getLogger(__name__)
+
+
+OperationObserver = Callable[[Operation, Operation, tuple[Action, ...]], None]
+"""Told what the operation was, what it is now, and what is about to be done: quick, without exceptions."""
 
 
 class CommandRefused(Exception):
@@ -77,12 +81,14 @@ class Operator:
         settings: OperationSettings,
         effects: Effects,
         end_supervisor: Callable[[str], None],
+        observers: Sequence[OperationObserver] = (),
     ) -> None:
         self.state = operation
         self.changed = Changes()
         self._settings = settings
         self._effects = effects
         self._end_supervisor = end_supervisor
+        self._observers = tuple(observers)
         self._nursery: trio.Nursery | None = None
         self._effect_scope = trio.CancelScope()
 
@@ -152,7 +158,9 @@ class Operator:
             return
         if state.step is not self.state.step:
             _log_step(self.state, state)
-        self.state = state
+        before, self.state = self.state, state
+        for observer in self._observers:
+            observer(before, state, actions)
         for action in actions:
             self._carry_out(action)
         self.changed.announce()

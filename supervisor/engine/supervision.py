@@ -13,13 +13,13 @@ import msgspec
 import trio
 
 from supervisor import wire
-from supervisor.engine.arbiter import ArbiterTask
+from supervisor.engine.arbiter import ArbiterObserver, ArbiterTask
 from supervisor.engine.death_watch import watch_for_death, watch_standalone
 from supervisor.engine.endpoint_engine import EndpointEngine
 from supervisor.engine.model.arbiter import ArbiterSettings
 from supervisor.engine.model.operation import Operation, OperationSettings
 from supervisor.engine.node_manager import NodeManager
-from supervisor.engine.operator import Operator
+from supervisor.engine.operator import OperationObserver, Operator
 from supervisor.engine.pod_engine import PodEngine, Surroundings
 from supervisor.engine.register_manager import RegisterManager
 from supervisor.service.changes import Changes
@@ -38,6 +38,16 @@ class SupervisionSettings(msgspec.Struct, frozen=True):
     """A controller decides about restarts; else the unit's own policy does."""
 
 
+class Observers(msgspec.Struct, frozen=True):
+    """Those who are told what becomes of the engine; they decide nothing."""
+
+    operation: tuple[OperationObserver, ...] = ()
+    arbiter: tuple[ArbiterObserver, ...] = ()
+
+
+NOBODY = Observers()
+
+
 class EngineSupervision:
     """One per engine's unit file. Make it inside trio: it takes the time of boot."""
 
@@ -47,6 +57,7 @@ class EngineSupervision:
         registration: RegisterManager,
         settings: SupervisionSettings,
         end_supervisor: Callable[[str], None],
+        observers: Observers = NOBODY,
     ) -> None:
         now = trio.current_time()
         known = registration.remembered
@@ -54,11 +65,11 @@ class EngineSupervision:
         self.coordinated = settings.coordinated
         self.registration = registration
         self.engine = PodEngine(surroundings, lambda: self.operator.state, lambda event: self.operator.feed(event))
-        self.operator = Operator(operation, settings.operation, self.engine, end_supervisor)
+        self.operator = Operator(operation, settings.operation, self.engine, end_supervisor, observers.operation)
         self.node_manager = NodeManager(
             self.operator, self.engine, registration.identity, coordinated=settings.coordinated
         )
-        self.arbiter = ArbiterTask(settings.arbiter, self.node_manager.situation, end_supervisor)
+        self.arbiter = ArbiterTask(settings.arbiter, self.node_manager.situation, end_supervisor, observers.arbiter)
         self.changed = Changes()
         """Anything that a heartbeat or a report may have to tell."""
         self._errors = ErrorWindow()

@@ -41,6 +41,11 @@ def _rfc3339(milliseconds: int) -> bytes:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
 
 
+def whole(line: bytes) -> bytes:
+    """As it is."""
+    return b"%b\n" % line
+
+
 def bare(line: bytes) -> bytes:
     """As it is; on a line of its own wherever the output before it stopped."""
     return b"\n%b\n" % line

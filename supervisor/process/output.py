@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from weakref import WeakSet
 
 import msgspec
 import trio
 
-from supervisor.process.line_format import Field, LineFormat, bare, json_object, prefixed
+from supervisor.process.drops import Drop, DropObserver, nobody
+from supervisor.process.line_format import Field, LineFormat, bare, json_object, prefixed, whole
 from supervisor.process.rate_limit import RateLimit
 from supervisor.process.rotation import RotatingFile
 from supervisor.process.sink import BUFFER_BYTES, MarkingWriter, Sink, drop_mark, write_all_to
@@ -117,10 +117,12 @@ class Output:
         rotate_size: int = ROTATE_SIZE,
         rotate_keep: int = ROTATE_KEEP,
         default_mode: str = "prefix",
+        drops: DropObserver = nobody,
     ) -> None:
         """Without `stderr_mode` and `stderr` both streams go the same way. Raise ValueError for an unknown mode."""
         self.unit = unit
-        self.tail = Tail(tail_bytes)
+        self.tail = Tail(tail_bytes, unit)
+        self._drops = drops
         self._rate_limit = rate_limit
         self._rotation = rotate_size, rotate_keep
         self._default_mode = default_mode
@@ -128,15 +130,12 @@ class Output:
         self._containers = stdout, stderr or stdout
         self._modes = mode, mode if stderr_mode is None else stderr_mode
         self._files: dict[str, tuple[RotatingFile, Sink]] = {}
-        self._streams: WeakSet[LineStream] = WeakSet()
         self._stdout, self._stderr = self._routes()
 
     def configure(self, logging: Logging) -> None:
         """Limits hold at once; where the lines go, from the next invocation on. Raise ValueError as the constructor."""
         self.tail.resize(logging.tail_bytes)
         self._rate_limit = rate_limit_of(logging)
-        for stream in self._streams:
-            stream.limiter.limit = self._rate_limit
         self._rotation = logging.rotate_size, logging.rotate_keep
         for file, _ in self._files.values():
             file.resize(*self._rotation)
@@ -183,19 +182,23 @@ class Output:
         read_stdout, read_stderr = pipes.take_read_ends()
         async with self._writing_files(), trio.open_nursery() as nursery:
             for descriptor, route in ((read_stdout, self._stdout), (read_stderr, self._stderr)):
-                nursery.start_soon(self._drain, descriptor, self._stream(route, fields or {}), route.sink)
+                nursery.start_soon(self._drain, descriptor, route, fields or {})
 
-    async def _drain(self, descriptor: int, stream: Stream, sink: Sink | None) -> None:
+    async def _drain(self, descriptor: int, route: _Route, fields: Mapping[str, Field]) -> None:
+        limit, stream = self._rate_limit, self._stream(route, fields)
         try:
             while True:
                 with trio.move_on_at(stream.due) as patience:
                     await trio.lowlevel.wait_readable(descriptor)
+                if limit != self._rate_limit:
+                    stream.finish()
+                    limit, stream = self._rate_limit, self._stream(route, fields)
                 if patience.cancelled_caught:
                     stream.overdue(trio.current_time())
                 elif self._read(descriptor, stream) == 0:
                     return
-                if sink is not None:
-                    await sink.room()
+                if route.sink is not None:
+                    await route.sink.room()
         finally:
             left = _PIPE_BYTES
             while left > 0 and (read := self._read(descriptor, stream)):
@@ -244,7 +247,7 @@ class Output:
         if mode == "null":
             return _Route(stream, kind, None, None)
         if kind == "file" and path:
-            sink: Sink = self._file_sink(path)
+            sink: Sink = self._file_sink(path, stream)
         elif mode in ("pass", "prefix", "json"):
             sink = container
         else:
@@ -252,21 +255,27 @@ class Output:
                 f"unit {self.unit}: unknown output mode {mode!r}; known are pass, prefix, json, null and file:PATH"
             )
         mark = partial(drop_mark, self._line_format(stream, kind, {}))
-        return _Route(stream, kind, sink, MarkingWriter(sink, mark))
+        return _Route(stream, kind, sink, MarkingWriter(sink, mark, partial(self._lost, stream)))
 
-    def _file_sink(self, path: str) -> Sink:
+    def _file_sink(self, path: str, stream: str) -> Sink:
         if path not in self._files:
             file = RotatingFile(Path(path), *self._rotation)
-            self._files[path] = file, Sink(file.write_all, path)
+            self._files[path] = file, Sink(file.write_all, path, lose=partial(self._lost, stream))
         return self._files[path][1]
 
+    def _lost(self, stream: str, lost_bytes: int) -> None:
+        self._drops(Drop(self.unit, stream, lost_bytes=lost_bytes))
+
+    def _suppressed(self, stream: str, lines: int) -> None:
+        self._drops(Drop(self.unit, stream, suppressed_lines=lines))
+
     def _stream(self, route: _Route, fields: Mapping[str, Field]) -> Stream:
-        if route.writer is None or route.mode not in ("prefix", "json"):
-            return ByteStream(self.tail, route.writer)
-        line_format = self._line_format(route.stream, route.mode, fields)
-        made = LineStream(self.tail, route.writer, line_format, self._rate_limit)
-        self._streams.add(made)
-        return made
+        dressed = route.mode in ("prefix", "json")
+        if route.writer is None or not (dressed or self._rate_limit):
+            return ByteStream(route.stream, self.tail, route.writer)
+        line_format = self._line_format(route.stream, route.mode, fields) if dressed else whole
+        suppress = partial(self._suppressed, route.stream)
+        return LineStream(route.stream, self.tail, route.writer, line_format, self._rate_limit, suppress)
 
     def _line_format(self, stream: str, mode: str, fields: Mapping[str, Field]) -> LineFormat:
         if mode == "json":

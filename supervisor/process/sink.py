@@ -27,18 +27,28 @@ STALLED_SEC = 0.5
 RETRY_SEC = 1.0
 
 
+def _nobody(lost_bytes: int) -> None:
+    """For output whose losses are marked in it and nowhere else."""
+
+
 class Sink:
     """A bounded buffer in front of a blocking `write_all`, in which every item is written by itself."""
 
     def __init__(
-        self, write_all: Callable[[Sequence[bytes]], None], name: str, *, buffer_bytes: int = BUFFER_BYTES
+        self,
+        write_all: Callable[[Sequence[bytes]], None],
+        name: str,
+        *,
+        buffer_bytes: int = BUFFER_BYTES,
+        lose: Callable[[int], None] = _nobody,
     ) -> None:
-        """`name` is for people, when it cannot be written."""
+        """`name` is for people, when it cannot be written; `lose` is told how many bytes were lost by that."""
         self.name = name
         self.error: OSError | None = None
         """Why it cannot be written now."""
         self._write_all = write_all
         self._buffer_bytes = buffer_bytes
+        self._lose = lose
         self._items: deque[bytes] = deque()
         self._size = 0
         self._unmarked_loss = 0
@@ -82,6 +92,7 @@ class Sink:
             except OSError as error:
                 self._say(error)
                 self._unmarked_loss += size
+                self._lose(size)
                 self._stalled = True  # nobody is held back for what cannot be written
                 await trio.sleep(RETRY_SEC)
             self._size -= size
@@ -130,9 +141,11 @@ class Sink:
 class MarkingWriter:
     """One writer's way into a sink: what finds no room is counted, and told in its place once there is some."""
 
-    def __init__(self, sink: Sink, mark: Callable[[int], bytes]) -> None:
+    def __init__(self, sink: Sink, mark: Callable[[int], bytes], lose: Callable[[int], None] = _nobody) -> None:
+        """`mark` makes what is written for so many lost bytes; `lose` is told of them at once."""
         self._sink = sink
         self._mark = mark
+        self._lose = lose
         self._untold = 0
 
     def write(self, items: Sequence[bytes]) -> None:
@@ -142,6 +155,7 @@ class MarkingWriter:
             if not self._untold:
                 self._sink.call_when_room(self._tell)
             self._untold += size
+            self._lose(size)
 
     def _tell(self) -> None:
         if self._sink.offer((self._mark(self._untold),)):

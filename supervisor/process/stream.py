@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import select
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from supervisor.process.line_format import LineFormat
@@ -33,7 +33,8 @@ class ByteStream:
 
     due = math.inf
 
-    def __init__(self, tail: Tail, writer: MarkingWriter | None) -> None:
+    def __init__(self, name: str, tail: Tail, writer: MarkingWriter | None) -> None:
+        self._name = name
         self._tail = tail
         self._writer = writer
         self._rest = b""
@@ -43,12 +44,12 @@ class ByteStream:
             self._writer.write((data,))
         end = data.rfind(b"\n") + 1
         if end:
-            self._tail.append(self._rest + data[:end])
+            self._tail.append(self._rest + data[:end], self._name)
             self._rest = data[end:]
         else:
             self._rest += data
         if len(self._rest) > MAX_LINE_BYTES:
-            self._tail.append(self._rest + b"\n")
+            self._tail.append(self._rest + b"\n", self._name)
             self._rest = b""
 
     def overdue(self, now: float) -> None:
@@ -57,43 +58,64 @@ class ByteStream:
     def finish(self) -> None:
         last, self._rest = self._rest, b""
         if last:
-            self._tail.append(last + b"\n")
+            self._tail.append(last + b"\n", self._name)
 
 
 class LineStream:
-    """Cuts, limits and dresses lines (`prefix`, `json`); a line that fits into a pipe's atomic write is never torn."""
+    """Cuts, limits and dresses lines (`prefix`, `json`, and whatever has a rate limit).
+
+    A line that fits into a pipe's atomic write is never torn.
+    """
 
     def __init__(
-        self, tail: Tail, writer: MarkingWriter, line_format: LineFormat, rate_limit: RateLimit | None
+        self,
+        name: str,
+        tail: Tail,
+        writer: MarkingWriter,
+        line_format: LineFormat,
+        rate_limit: RateLimit | None,
+        suppress: Callable[[int], None],
     ) -> None:
-        self.limiter = LineLimiter(rate_limit)
+        """`suppress` is told how many lines the limit has not let pass, each time."""
+        self._name = name
         self._tail = tail
         self._writer = writer
         self._format = line_format
         self._splitter = LineSplitter()
+        self._limiter = LineLimiter(rate_limit)
+        self._suppress = suppress
 
     @property
     def due(self) -> float:
-        return self._splitter.due
+        return min(self._splitter.due, self._limiter.due)
 
     def feed(self, data: bytes, now: float) -> None:
         self._pass_on(self._splitter.feed(data, now), now)
 
     def overdue(self, now: float) -> None:
         self._pass_on(self._splitter.overdue(now), now)
+        if now >= self._limiter.due:
+            self._write([], self._limiter.take_suppressed())
 
     def finish(self) -> None:
         self._pass_on(self._splitter.finish(), -math.inf)
+        self._write([], self._limiter.take_suppressed())
 
     def _pass_on(self, lines: list[bytes], now: float) -> None:
         if not lines:
             return
-        self._tail.append(b"\n".join(lines) + b"\n")  # the limit is for the log; the tail is bounded anyway
-        admitted, suppressed = self.limiter.admit(lines, now)
+        self._tail.append(b"\n".join(lines) + b"\n", self._name)  # the limit is for the log; the tail is bounded anyway
+        admitted, suppressed = self._limiter.admit(lines, now)
+        if len(admitted) < len(lines):
+            self._suppress(len(lines) - len(admitted))
+        self._write(admitted, suppressed)
+
+    def _write(self, admitted: list[bytes], suppressed: int) -> None:
         if suppressed:
             note = f"[podvisor: {suppressed} lines were suppressed: more than LogRateLimitBurst in an interval]"
             admitted = [note.encode(), *admitted]
-        self._writer.write(tuple(packed(map(self._format, admitted))))
+        if admitted:
+            self._writer.write(tuple(packed(map(self._format, admitted))))
 
 
 def packed(lines: Iterable[bytes], limit: int = select.PIPE_BUF) -> Iterator[bytes]:

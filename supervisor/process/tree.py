@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Sequence
+from errno import EPERM
 
 import msgspec
 import trio
@@ -24,6 +25,7 @@ __all__ = [
     "descendants",
     "matching",
     "note_descendants",
+    "signal_tree",
     "stop_tree",
     "wait_any_death",
     "wait_tree_gone",
@@ -109,6 +111,19 @@ async def stop_tree(
 async def wait_tree_gone(children: Children, child: Child, *, invocation_id: str) -> None:
     """Wait until no process of a unit is left, without touching any (ExitType=cgroup). Does not release the child."""
     await Members(children, child, (invocation_id,)).until_gone(lambda _: False)
+
+
+async def signal_tree(children: Children, child: Child, signum: int, *, invocation_id: str) -> tuple[int, ...]:
+    """Signal all that belong to a unit at this moment, once; to whom it was sent. Does not release the child.
+
+    Raise PermissionError if there are some and not one of them may be signalled. Cancelled: nothing was sent.
+    """
+    members = Members(children, child, (invocation_id,))
+    found = (await members.look()).members
+    members.signal(found, signum)
+    if found and len(members.refused) == len(found):
+        raise PermissionError(EPERM, "not permitted to signal any of its processes")
+    return tuple(stat.pid for stat in found if stat.identity not in members.refused)
 
 
 class _Ladder:

@@ -26,6 +26,7 @@ from supervisor.service.unit_output import UnitOutput, lent
 from supervisor.unit import events as ev
 from supervisor.unit.descent import KILL_DEADLINE_SEC
 from supervisor.unit.state import Rules
+from supervisor.wire import Whom
 
 INVOCATIONS_REMEMBERED = 64
 
@@ -96,6 +97,13 @@ class Operations:
         """Nothing is to be done any more."""
         if self._last is not None:
             self._last.scope.cancel(reason=reason)
+
+    async def signal(self, signum: int, whom: Whom) -> tuple[int, ...]:
+        """To whom of the present invocation it was sent. Raise PermissionError. Cancelled: sent to all or to none."""
+        invocation = self.invocation
+        if invocation is None or invocation.child is None or invocation.child.released:
+            return ()
+        return await self._processes.signal(invocation.child, invocation.id, signum, whom)
 
     async def kill_what_is_left(self) -> None:
         """Whatever state we are in; takes as long as the ladder's deadlines."""

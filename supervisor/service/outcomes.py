@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from supervisor.process.tree import TreeReport
+from supervisor.service.exits import ExitRecord
 from supervisor.unit.events import Action, Event
 from supervisor.unit.state import UnitState
 
@@ -51,6 +52,9 @@ class Transition(msgspec.Struct, frozen=True):
     before: UnitState
     after: UnitState
     actions: tuple[Action, ...]
+    epoch: int | None = None
+    exit: ExitRecord | None = None
+    """If it ended an invocation."""
 
 
 Observer = Callable[[Transition], None]

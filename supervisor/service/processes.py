@@ -18,6 +18,7 @@ from supervisor.process.tree import TreeReport
 from supervisor.service.progress import watch_usage
 from supervisor.unit.model import KillMode
 from supervisor.unit.start_clock import ProgressKind
+from supervisor.wire import Whom
 
 
 class Ladder(msgspec.Struct, frozen=True):
@@ -40,6 +41,9 @@ class Processes(Protocol):
 
     async def stop(self, child: Child, ladder: Ladder) -> TreeReport:
         """Until the whole tree is gone, or the ladder's time is up. Cancelled: calling it again carries on."""
+
+    async def signal(self, child: Child, invocation_id: str, signum: int, whom: Whom) -> tuple[int, ...]:
+        """Send a signal to the main process or to all of the tree; to whom it was sent. Raise PermissionError."""
 
     async def tree_gone(self, child: Child, invocation_id: str) -> None:
         """Until no process of the tree is left by itself."""
@@ -76,6 +80,11 @@ class LinuxProcesses:
             kill_deadline_sec=ladder.kill_deadline_sec,
             claim_unowned=ladder.claim_unowned,
         )
+
+    async def signal(self, child: Child, invocation_id: str, signum: int, whom: Whom) -> tuple[int, ...]:
+        if whom is Whom.MAIN:
+            return (child.pid,) if self._children.signal(child, signum) else ()
+        return await tree.signal_tree(self._children, child, signum, invocation_id=invocation_id)
 
     async def tree_gone(self, child: Child, invocation_id: str) -> None:
         await tree.wait_tree_gone(self._children, child, invocation_id=invocation_id)

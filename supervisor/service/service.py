@@ -32,7 +32,7 @@ from supervisor.unit.restart import Ending
 from supervisor.unit.start_clock import progress_at
 from supervisor.unit.state import Rules, UnitState
 from supervisor.unit.states import RunState, SubState
-from supervisor.wire import UnitView
+from supervisor.wire import UnitView, Whom
 
 __all__ = ["Service", "StartFailed", "StopReport"]
 
@@ -141,6 +141,13 @@ class Service:
         self._settle_rules()
         self.changed.announce()
 
+    async def kill(self, signum: int, whom: Whom) -> tuple[int, ...]:
+        """Send a signal to its processes, as systemctl kill: what follows is the policy's; to whom it was sent.
+
+        Raise PermissionError.
+        """
+        return await self._operations.signal(signum, whom)
+
     async def wait_until(self, wanted: Callable[[UnitState], bool]) -> UnitState:
         """The first state from now on that is wanted. Short-lived states may pass unseen: ask for counts."""
         return await self.changed.wait_until(lambda: self.state, wanted)
@@ -228,7 +235,8 @@ class Service:
         self._settle_rules()
         if after.sub_state is not before.sub_state:
             self._since = datetime.now(UTC)
-        self._report(Transition(self.unit.name, event, before, after, actions))
+        ended = self._record_ending(actions)  # before the next life's first action forgets the last one's epoch
+        self._report(Transition(self.unit.name, event, before, after, actions, self.epoch, ended))
         for action in actions:
             self._carry_out(action, self._nursery)
         self._keep_pace(after)
@@ -240,17 +248,15 @@ class Service:
             self._hear(event)
 
     def _report(self, transition: Transition) -> None:
-        transition_log.tell(transition, self.epoch)
+        transition_log.tell(transition)
         for observer in self._observers:
             observer(transition)
 
     def _carry_out(self, action: ev.Action, nursery: trio.Nursery) -> None:
         log.debug("%s: %s: %s", self.unit.name, type(action).__name__, action.reason)
         match action:
-            case ev.RecordEnding(ending):
-                self._record(ending)
-            case ev.ReportStartLimit():
-                pass  # the observers' business
+            case ev.RecordEnding() | ev.ReportStartLimit():
+                pass  # recorded already; the observers' business
             case _:
                 if isinstance(action, ev.AwaitDependencies):
                     self.output.begin_life()  # after the last life's ending was recorded with its last lines
@@ -274,11 +280,19 @@ class Service:
         start = self.rules.start if under_way else self._declared.start
         self.rules = self._operations.rules = replace(self._declared, start=start)
 
-    def _record(self, ending: Ending) -> None:
+    def _record_ending(self, actions: Sequence[ev.Action]) -> ExitRecord | None:
+        for action in actions:
+            if isinstance(action, ev.RecordEnding):
+                return self._record(action.ending)
+        return None
+
+    def _record(self, ending: Ending) -> ExitRecord:
         invocation = self._operations.invocation
         oom = invocation is not None and not ending.asked and invocation.was_oom_killed(ending.signal)
         tail = tuple(self.output.lines_of_life(TAIL_LINES))
-        self.exits.add(ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail))
+        record = ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail)
+        self.exits.add(record)
+        return record
 
     async def _await_spawn(self, target: int) -> None:
         state = await self.wait_until(lambda state: state.started >= target or state.ended >= target or state.at_rest)

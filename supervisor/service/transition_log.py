@@ -42,22 +42,26 @@ LEVELS: Mapping[SubState, int] = MappingProxyType(
 """By where the unit has got to."""
 
 
-def tell(transition: Transition, epoch: int | None) -> None:
-    before, after = transition.before, transition.after
-    if after.sub_state is before.sub_state and after.invocation == before.invocation:
+def tell(transition: Transition) -> None:
+    if not is_move(transition):
         return
-    log.log(
-        _level(transition),
-        "%s: %s -> %s: %s",
-        transition.unit,
-        before.sub_state,
-        after.sub_state,
-        "; ".join((after.reason, *_next_step(transition))),
-        extra={"unit": transition.unit, "pid": after.spawned_pid, "epoch": epoch},
-    )
+    after = transition.after
+    extra = {"unit": transition.unit, "pid": after.spawned_pid, "epoch": transition.epoch}
+    log.log(level_of(transition), "%s", words(transition), extra=extra)
 
 
-def _level(transition: Transition) -> int:
+def is_move(transition: Transition) -> bool:
+    before, after = transition.before, transition.after
+    return after.sub_state is not before.sub_state or after.invocation != before.invocation
+
+
+def words(transition: Transition) -> str:
+    before, after = transition.before, transition.after
+    why = "; ".join((after.reason, *_next_step(transition)))
+    return f"{transition.unit}: {before.sub_state} -> {after.sub_state}: {why}"
+
+
+def level_of(transition: Transition) -> int:
     if transition.after.fault is not None and transition.before.fault is None:
         return logging.WARNING  # it ends, and nobody had asked for that
     return LEVELS[transition.after.sub_state]

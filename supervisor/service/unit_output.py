@@ -10,6 +10,7 @@ import trio
 
 from supervisor.process.line_format import Field
 from supervisor.process.output import Follower, Pipes
+from supervisor.process.tail import Tail
 from supervisor.unit.model import Logging
 
 DRAIN_SEC = 0.3
@@ -18,6 +19,9 @@ DRAIN_SEC = 0.3
 
 class UnitOutput(Protocol):
     """`supervisor.process.output.Output`, as far as services use it."""
+
+    @property
+    def tail(self) -> Tail: ...
 
     def open(self) -> Pipes:
         """Raise OSError when descriptors have run out."""

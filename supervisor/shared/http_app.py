@@ -16,7 +16,7 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
 from supervisor import wire
-from supervisor.shared.tokens import TokenFile
+from supervisor.shared.tokens import Role, TokenFile
 from supervisor.wire import ErrorCode
 
 MAX_BODY_BYTES = 1 << 20
@@ -38,8 +38,16 @@ class Refusal(Exception):
         self.body = body
 
 
+Needs = Callable[[str, str], Role]
+"""Which role a method and a path need."""
+
+
+def by_method(method: str, path: str) -> Role:
+    return Role.READ if method in ("GET", "HEAD", "OPTIONS") else Role.OPERATE
+
+
 class Denied(Exception):
-    """No token, or a wrong one."""
+    """No token, or a wrong one, or one that may do less."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -47,14 +55,19 @@ class Denied(Exception):
 
 
 def application(
-    name: str, tokens: TokenFile | None, errors: Errors, *, without_token: frozenset[str] = frozenset()
+    name: str,
+    tokens: TokenFile | None,
+    errors: Errors,
+    *,
+    needs: Needs = by_method,
+    without_token: frozenset[str] = frozenset(),
 ) -> QuartTrio:
-    """An empty application; with `tokens`, every request but for those paths has to show the token."""
+    """An empty application; with `tokens`, every request but for those paths has to show one with the right role."""
     app = QuartTrio(name)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
     app.config["BODY_TIMEOUT"] = BODY_SEC
     if tokens is not None:
-        app.before_request(_checked(tokens, without_token))
+        app.before_request(_checked(tokens, needs, without_token))
     for kind, (status, code) in errors.items():
         app.register_error_handler(kind, _refusing(status, code))
     app.register_error_handler(wire.WireError, _refusing(400, ErrorCode.MALFORMED))
@@ -79,15 +92,19 @@ async def received(message: type[Message]) -> Message:
     return wire.decode(message, body)
 
 
-def _checked(tokens: TokenFile, without_token: frozenset[str]) -> Callable[[], Awaitable[None]]:
+def _checked(tokens: TokenFile, needs: Needs, without_token: frozenset[str]) -> Callable[[], Awaitable[None]]:
     async def check() -> None:
         if request.path in without_token:
             return
         shown = request.headers.get("authorization")
         if shown is None:
             raise Denied(401, "a token is needed: send `Authorization: Bearer TOKEN`")
-        if not tokens.accepts(shown, trio.current_time()):
+        role, needed = tokens.role_of(shown, trio.current_time()), needs(request.method, request.path)
+        if role is None:
             raise Denied(403, "this token is not the right one")
+        if role < needed:
+            what = f"{request.method} {request.path} needs the role {needed.name.lower()}"
+            raise Denied(403, f"{what}; this token has the role {role.name.lower()}")
 
     return check
 

@@ -69,15 +69,13 @@ def listen_unix(path: Path) -> socket.socket:
 
 def _bound(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
     try:
+        os.fchmod(listener.fileno(), 0o600)  # of the file that bind makes; a umask would be that of units forked now
         listener.bind(str(path))
         listener.listen(BACKLOG)
     except OSError:
         listener.close()
         raise
-    finally:
-        os.umask(before)
     return listener
 
 

@@ -6,6 +6,7 @@ trio, so both programs and every tool may use it.
 """
 
 from supervisor.wire.codec import WireError, decode, encode, timestamp
+from supervisor.wire.events import EventKind, SupervisorEvent
 from supervisor.wire.messages import (
     FEATURES,
     PROTOCOL,
@@ -35,6 +36,7 @@ from supervisor.wire.messages import (
     SupervisorIdentity,
     TerminateInstanceMsg,
 )
+from supervisor.wire.operations import AllExitsView, KillAnswer, KillMsg, LogLine, Whom
 from supervisor.wire.rendezvous import PORTS_PER_EPOCH, block_size, rendezvous_port
 from supervisor.wire.views import (
     EdgeView,
@@ -68,6 +70,7 @@ __all__ = [
     "PORTS_PER_EPOCH",
     "PROTOCOL",
     "Action",
+    "AllExitsView",
     "CommandAnswer",
     "DeviceInfo",
     "EdgeView",
@@ -78,6 +81,7 @@ __all__ = [
     "EngineRestartMsg",
     "ErrorBody",
     "ErrorCode",
+    "EventKind",
     "ExitInfo",
     "ExitView",
     "ExitsView",
@@ -90,6 +94,9 @@ __all__ = [
     "InstanceView",
     "InstancesView",
     "KeyChangeView",
+    "KillAnswer",
+    "KillMsg",
+    "LogLine",
     "MemberView",
     "NodeManagerStatus",
     "NodeView",
@@ -116,12 +123,14 @@ __all__ = [
     "StartCmdMsg",
     "Step",
     "StopMsg",
+    "SupervisorEvent",
     "SupervisorIdentity",
     "SupervisorView",
     "TerminateInstanceMsg",
     "UnitReloadView",
     "UnitView",
     "UnitsView",
+    "Whom",
     "WireError",
     "block_size",
     "decode",

@@ -46,6 +46,7 @@ class ExitsView(msgspec.Struct, frozen=True, kw_only=True):
     """`GET /v1/units/NAME/exits`: the last ones, newest first."""
 
     exits: tuple[ExitView, ...]
+    unit: str = ""
 
 
 class SupervisorView(msgspec.Struct, frozen=True, kw_only=True):

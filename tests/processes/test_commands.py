@@ -41,14 +41,6 @@ async def test_every_command_knows_an_unknown_unit_and_answers_in_json(tmp_path:
         assert "there is no engine unit in this pod" in (await running.command("relaunch")).stderr
 
 
-async def test_lines_in_json_name_their_unit(tmp_path: Path) -> None:
-    async with supervisor(tmp_path, {"web": service(*shell("echo up; exec sleep 600"))}) as running:
-        await running.stdout.saw("up")
-        await running.online()
-        done = await running.command("logs", "web", "--json")
-    assert json.loads(done.stdout) == {"unit": "web", "line": "up"}
-
-
 async def test_names_of_units_are_completed_from_the_running_supervisor(tmp_path: Path) -> None:
     units = {"store": service(*FOREVER), "store-exporter": service(*FOREVER), "web": service(*FOREVER)}
     async with supervisor(tmp_path, units) as running:

@@ -17,6 +17,7 @@ import trio.testing
 from msgspec.structs import replace
 
 from supervisor.process.children import Child, Children
+from supervisor.process.drops import Drop
 from supervisor.process.output import ContainerStdout, Gap, Output, Pipes, RateLimit
 from supervisor.process.rotation import RotatingFile
 from supervisor.process.sink import MarkingWriter, Sink
@@ -131,6 +132,48 @@ async def test_a_rate_limit_marks_what_it_suppressed(tmp_path: Path) -> None:
         assert written[3] == "later"
         assert len(output.lines(100)) == 11  # the tail has them all
         children.signal(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("mode", ["pass", "prefix", "file"])
+async def test_what_a_rate_limit_suppressed_last_is_told_though_nothing_follows(mode: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    drops: list[Drop] = []
+    limit = RateLimit(interval_sec=600, burst=2)
+    _, written = await run(
+        tmp_path, "seq 5", f"file:{log}" if mode == "file" else mode, rate_limit=limit, drops=drops.append
+    )
+    lines = (log.read_bytes() if mode == "file" else written).replace(b"[unit epoch=3] ", b"").splitlines()
+    assert lines == [
+        b"1",
+        b"2",
+        b"[podvisor: 3 lines were suppressed: more than LogRateLimitBurst in an interval]",
+    ]
+    assert sum(drop.suppressed_lines for drop in drops) == 3
+
+
+async def test_a_rate_limit_tells_in_time_of_a_unit_that_has_fallen_silent(tmp_path: Path) -> None:
+    container = container_stdout(tmp_path / "container")
+    async with reaping() as children, container as stdout, trio.open_nursery() as nursery:
+        output = Output("unit", "prefix", stdout, rate_limit=RateLimit(interval_sec=0.2, burst=1))
+        child, pipes = await started(children, output, "seq 3; exec sleep 1000")
+        nursery.start_soon(output.pump, pipes)
+        assert "2 lines were suppressed" in (await told(tmp_path / "container", 2))[1]
+        children.signal(child, signal.SIGKILL)
+
+
+async def test_a_file_without_kept_ones_begins_anew(tmp_path: Path) -> None:
+    log = tmp_path / "unit.log"
+    await run(tmp_path, "seq 1000", f"file:{log}", rotate_size=1000, rotate_keep=0)
+    assert list(tmp_path.glob("unit.log*")) == [log]
+    assert log.read_text().splitlines()[-1] == "1000"
+    assert log.stat().st_size <= 1000
+
+
+async def test_a_file_that_cannot_be_written_tells_what_it_lost(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    drops: list[Drop] = []
+    await run(tmp_path, "echo lost", f"file:{tmp_path}/file/unit.log", drops=drops.append)
+    assert sum(drop.lost_bytes for drop in drops) == len("lost\n")
 
 
 async def test_a_grandchild_that_holds_the_pipe_holds_nothing_else(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from supervisor.process.tree import Survivor, TreeReport
 from supervisor.service.processes import Ladder
 from supervisor.unit.model import Logging
 from supervisor.unit.start_clock import ProgressKind
+from supervisor.wire import Whom
 
 OK = ExitStatus(0, None)
 FAILED = ExitStatus(1, None)
@@ -108,6 +109,10 @@ class FakeProcesses:
         survivors = (Survivor(child.pid, tree.argv[0], "state D"),) if tree.left else ()
         return TreeReport(not tree.left, killed, (child.pid,) if killed else (), survivors, trio.current_time() - began)
 
+    async def signal(self, child: Child, invocation_id: str, signum: int, whom: Whom) -> tuple[int, ...]:
+        await trio.sleep(0)
+        return (child.pid,) if self._trees[child.pid].left else ()
+
     async def tree_gone(self, child: Child, invocation_id: str) -> None:
         while self._trees[child.pid].left:
             await trio.sleep(1.0)
@@ -141,16 +146,16 @@ class FakeOutput:
     """Keeps lines and lends no descriptors."""
 
     def __init__(self) -> None:
-        self._tail = Tail(64 * 1024)
+        self.tail = Tail(64 * 1024)
         self.logging: Logging | None = None
         """What it was last given, if anything."""
 
     @property
     def followers(self) -> int:
-        return len(self._tail._followers)
+        return len(self.tail._followers)
 
     def write(self, line: str) -> None:
-        self._tail.append(line.encode() + b"\n")
+        self.tail.append(line.encode() + b"\n")
 
     def open(self) -> FakePipes:
         return FakePipes()
@@ -165,16 +170,16 @@ class FakeOutput:
         pass
 
     def lines(self, count: int) -> list[str]:
-        return self._tail.lines(count)
+        return self.tail.lines(count)
 
     def begin_life(self) -> None:
-        self._tail.begin_life()
+        self.tail.begin_life()
 
     def lines_of_life(self, count: int) -> list[str]:
-        return self._tail.lines_of_life(count)
+        return self.tail.lines_of_life(count)
 
     def follow(self, backlog: int = 0) -> Follower:
-        return self._tail.follow(backlog)
+        return self.tail.follow(backlog)
 
 
 class FakePipes:

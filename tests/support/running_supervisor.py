@@ -109,9 +109,9 @@ class Running:
 
 
 class RunningSupervisor(Running):
-    def __init__(self, process: trio.Process, directory: Path) -> None:
+    def __init__(self, process: trio.Process, socket_path: Path) -> None:
         super().__init__(process)
-        self.socket = socket_of(directory)
+        self.socket = socket_path
 
     async def online(self) -> str:
         """The URL of its probe port, once it serves."""
@@ -173,12 +173,14 @@ async def supervisor(
     settings: Sections | None = None,
     *,
     stdout: int = subprocess.PIPE,
+    socket_path: Path | None = None,
     **variables: str,
 ) -> AsyncIterator[RunningSupervisor]:
     """`podvisor run`, just begun. At the end everything that is left of it is killed."""
-    arguments = write_files(directory, units, settings)
+    socket_path = socket_path or socket_of(directory)
+    arguments = [*write_files(directory, units, settings)[:-1], str(socket_path)]
     process = await _open([*PODVISOR, *arguments], subprocess.DEVNULL, stdout, variables)
-    supervisor = RunningSupervisor(process, directory)
+    supervisor = RunningSupervisor(process, socket_path)
     async with _held(supervisor):
         yield supervisor
 

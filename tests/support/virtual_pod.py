@@ -25,6 +25,7 @@ from supervisor.host import Host
 from supervisor.pod import Pod
 from supervisor.pod_operations import PodOperations
 from supervisor.process.children import Child, Spawn
+from supervisor.process.drops import DropObserver
 from supervisor.process.gate import GateItem, GateReport, GateSpec
 from supervisor.process.tree import TreeReport
 from supervisor.service.processes import Ladder
@@ -248,7 +249,7 @@ class Boot:
         self.processes.vanish()
         self._scope.cancel(reason="the test kills the container")
 
-    def _output_of(self, unit: Unit) -> UnitOutput:
+    def _output_of(self, unit: Unit, drops: DropObserver) -> UnitOutput:
         output = FakeOutput()
         if unit.engine is not None:
             self.processes.engine_outputs[unit.name] = output

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.process.tail import Tail
+from supervisor.process.tail import FOLLOWER_BYTES, Gap, Line, Tail, follow, merged
 
 
 def test_what_an_earlier_life_wrote_is_not_the_evidence_of_this_one() -> None:
@@ -29,3 +29,47 @@ def test_before_the_first_life_begins_everything_is_of_it() -> None:
     tail = Tail(1000)
     tail.append(b"a\n")
     assert tail.lines_of_life(10) == ["a"]
+
+
+def test_each_line_knows_its_stream_and_its_life() -> None:
+    tail = Tail(1000, "web")
+    tail.begin_life()
+    tail.append(b"out\n", "stdout")
+    tail.append(b"err 1\nerr 2\n", "stderr")
+    tail.begin_life()
+    tail.append(b"again\n", "stdout")
+    found = [(line.unit, line.stream, line.invocation, line.text) for line in tail.newest(3)]
+    assert found == [("web", "stderr", 1, "err 1"), ("web", "stderr", 1, "err 2"), ("web", "stdout", 2, "again")]
+
+
+def test_a_unit_that_writes_byte_by_byte_costs_no_more_memory() -> None:
+    tail = Tail(64 * 1024)
+    for _ in range(100_000):
+        tail.append(b"\n")
+    assert len(tail._pieces) == 1024
+
+
+def test_several_tails_are_merged_by_time() -> None:
+    one, other = Tail(1000, "one"), Tail(1000, "other")
+    for number in range(3):
+        one.append(b"%d\n" % number)
+        other.append(b"%d\n" % number)
+    lines = [(line.unit, line.text) for line in merged([one.newest(2), other.newest(2)])]
+    assert lines == [("one", "1"), ("other", "1"), ("one", "2"), ("other", "2")]
+
+
+async def test_a_follower_of_several_that_stops_reading_is_bounded_and_told_how_much_it_lost() -> None:
+    tails = [Tail(1000, name) for name in ("one", "other")]
+    follower = follow(tails)
+    for number in range(100_000):
+        tails[number % 2].append(b"%d\n" % number)
+    assert sum(len(piece.block) for piece in follower._pieces) <= FOLLOWER_BYTES
+    assert len(follower._pieces) <= FOLLOWER_BYTES // 64
+    gap = await follower.next()
+    assert isinstance(gap, Gap)
+    first = await follower.next()
+    assert isinstance(first, Line)
+    assert (first.unit, first.text) == (("one", "other")[gap.lost_lines % 2], str(gap.lost_lines))
+    kept = [first, *[await follower.next() for _ in range(99_999 - gap.lost_lines)]]
+    assert isinstance(kept[-1], Line)
+    assert kept[-1].text == "99999"

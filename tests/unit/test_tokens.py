@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.shared.tokens import OLD_TOKEN_SEC, TokenError, TokenFile
+from supervisor.shared.tokens import OLD_TOKEN_SEC, Role, TokenError, TokenFile
 
 
 def replace(path: Path, text: str) -> None:
@@ -34,7 +34,7 @@ def replace(path: Path, text: str) -> None:
 def test_only_the_token_is_accepted(tmp_path: Path, header: str | None, accepted: bool) -> None:
     path = tmp_path / "token"
     path.write_text("secret\n")
-    assert TokenFile(path, 0).accepts(header, 0) is accepted
+    assert TokenFile(path, 0).role_of(header, 0) is (Role.NODE if accepted else None)
 
 
 def test_the_old_token_stays_valid_for_a_while(tmp_path: Path) -> None:
@@ -43,9 +43,62 @@ def test_the_old_token_stays_valid_for_a_while(tmp_path: Path) -> None:
     tokens = TokenFile(path, 0)
     replace(path, "new")
     assert tokens.current(2) == "new"
-    assert tokens.accepts("Bearer old", 2)
-    assert tokens.accepts("Bearer new", 2)
-    assert not tokens.accepts("Bearer old", 2 + OLD_TOKEN_SEC)
+    assert tokens.role_of("Bearer old", 2)
+    assert tokens.role_of("Bearer new", 2)
+    assert not tokens.role_of("Bearer old", 2 + OLD_TOKEN_SEC)
+
+
+ROLES = """
+# people look
+read   looker
+operate operator-1
+operate operator-2
+
+node   supervisor
+"""
+
+
+@pytest.mark.parametrize(
+    "token, role",
+    [
+        ("looker", Role.READ),
+        ("operator-1", Role.OPERATE),
+        ("operator-2", Role.OPERATE),
+        ("supervisor", Role.NODE),
+        ("read", None),
+        ("#", None),
+        ("", None),
+    ],
+)
+def test_a_line_names_what_its_token_may_do(tmp_path: Path, token: str, role: Role | None) -> None:
+    path = tmp_path / "token"
+    path.write_text(ROLES)
+    assert TokenFile(path, 0).role_of(f"Bearer {token}", 0) is role
+
+
+def test_the_token_that_may_do_most_is_the_one_we_show(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(ROLES)
+    assert TokenFile(path, 0).current(0) == "supervisor"
+    path.write_text("operate a\nread b\noperate c\n")
+    assert TokenFile(path, 0).current(0) == "a"
+
+
+def test_a_token_whose_role_was_taken_away_keeps_it_for_a_while(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("operate somebody")
+    tokens = TokenFile(path, 0)
+    replace(path, "read somebody")
+    assert tokens.role_of("Bearer somebody", 2) is Role.OPERATE
+    assert tokens.role_of("Bearer somebody", 2 + OLD_TOKEN_SEC) is Role.READ
+
+
+def test_a_line_that_is_none_is_named_without_its_secret(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("read looker\nadmin s3cret\n")
+    with pytest.raises(TokenError, match=f"{path}:2: expected TOKEN or ROLE TOKEN") as error:
+        TokenFile(path, 0)
+    assert "s3cret" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "two words"])
@@ -54,7 +107,7 @@ def test_a_broken_replacement_keeps_the_token(tmp_path: Path, text: str) -> None
     path.write_text("old")
     tokens = TokenFile(path, 0)
     replace(path, text)
-    assert tokens.accepts("Bearer old", 1000)
+    assert tokens.role_of("Bearer old", 1000)
 
 
 @pytest.mark.parametrize("text", [None, "", "two words", "ü"])

@@ -11,13 +11,14 @@ import trio
 from trio.testing import MockClock
 
 from controller.app import compose
-from controller.events import KEPT, ControllerEvent, EventLog
+from controller.events import ControllerEvent, EventLog
 from controller.model.relaunch.exchange import Probe, Refused, Silence, Unreachable
 from controller.model.settings import RelaunchSettings
 from controller.policy import Policy
 from controller.store.memory import MemoryStore
 from controller.supervisors import Supervisors
 from supervisor import wire
+from supervisor.shared.event_ring import KEPT
 from supervisor.shared.tokens import TokenFile
 from tests.support.controller_world import open_world
 from tests.support.fake_supervisor import Script
@@ -232,6 +233,27 @@ async def test_people_see_who_cannot_be_reached_and_why(autojump_clock: MockCloc
             "10.0.0.1:1026 is heard again",
         ]
         assert "no answer within 2 s" in told[1]
+
+
+ROLES = "read looker\noperate operator\nnode supervisor\n"
+
+
+@pytest.mark.parametrize(
+    "token, statuses",
+    [("looker", (200, 403, 403)), ("operator", (200, 404, 403)), ("supervisor", (200, 404, 400))],
+)
+async def test_a_token_may_do_what_its_role_says(
+    autojump_clock: MockClock, tmp_path: Path, token: str, statuses: tuple[int, ...]
+) -> None:
+    (tmp_path / "token").write_text(ROLES)
+    requests = (("GET", "/v1/instances"), ("POST", "/v1/instances/1/relaunch"), ("POST", "/controller/register"))
+    async with open_memory_network() as network:
+        await Guarded(network, tmp_path / "token").start()
+        async with network.client("tool", "http://controller:1026") as client:
+            client.headers["Authorization"] = f"Bearer {token}"
+            answers = [await client.request(*request) for request in requests]
+    assert tuple(answer.status_code for answer in answers) == statuses
+    assert all("needs the role" in answer.json()["message"] for answer in answers if answer.status_code == 403)
 
 
 class Guarded:

@@ -54,7 +54,7 @@ async def running(
             processes=processes,
             gate=_open_gate,
             segments_of=_no_segments,
-            output_of=lambda _: FakeOutput(),  # type: ignore[arg-type,return-value]
+            output_of=lambda _, drops: FakeOutput(),  # type: ignore[arg-type,return-value]
             write_stdout=lambda _: None,
         )
         async with trio.open_nursery() as nursery:

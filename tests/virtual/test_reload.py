@@ -17,6 +17,7 @@ from supervisor.ending import EXIT_OK, Ending
 from supervisor.host import Host
 from supervisor.pod import Pod
 from supervisor.pod_operations import PodOperations
+from supervisor.process.drops import DropObserver
 from supervisor.process.gate import GateReport, GateSpec
 from supervisor.reload import Files
 from supervisor.service.service import Service, StartFailed
@@ -71,7 +72,7 @@ class World:
     def order(self) -> list[str]:
         return [" ".join(argv) for _, argv in self.processes.spawned]
 
-    def output_of(self, unit: Unit) -> FakeOutput:
+    def output_of(self, unit: Unit, drops: DropObserver) -> FakeOutput:
         self.outputs[unit.name] = FakeOutput()
         return self.outputs[unit.name]
 

@@ -1,0 +1,81 @@
+"""A bounded memory of events, numbered, and read by any number of readers at their own pace.
+
+A reader holds nothing but the number of the last event that it has seen: one that is slow, or that has stopped
+reading, costs nothing. What it asks for too late is told as a gap. What an event is, each program says itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from typing import Generic, Protocol, TypeVar
+
+import trio
+
+KEPT = 2000
+"""Events that a reader may be behind."""
+BATCH = 200
+"""Events that are handed out at a time: so many a reader that stops reading keeps alive."""
+
+
+class Numbered(Protocol):
+    @property
+    def id(self) -> int: ...
+
+
+E = TypeVar("E", bound=Numbered)
+
+
+class EventRing(Generic[E]):
+    """Numbers begin with 1 in each life of the program."""
+
+    def __init__(self, gap: Callable[[int, int], E], *, kept: int = KEPT) -> None:
+        """`gap` makes the event that stands for those from its first to its second argument; it has the latter's id."""
+        self._gap = gap
+        self._events: deque[E] = deque(maxlen=kept)
+        self._next = 1
+        self._appended = trio.Event()
+        self._closed = False
+
+    def append(self, make: Callable[[int], E]) -> E:
+        """Add the event that is made of its number."""
+        event = make(self._next)
+        self._next += 1
+        self._events.append(event)
+        self._announce()
+        return event
+
+    def since(self, last_id: int) -> list[E]:
+        """The events after `last_id`, oldest first; begins with a gap if others were forgotten in between.
+
+        An id of the future (of an earlier life of this program) counts as 0.
+        """
+        if last_id >= self._next:
+            last_id = 0
+        oldest = self._next - len(self._events)
+        found = list(islice(self._events, max(0, last_id + 1 - oldest), None))
+        if oldest > last_id + 1:
+            found.insert(0, self._gap(last_id + 1, oldest - 1))
+        return found
+
+    async def next_after(self, last_id: int) -> list[E]:
+        """The next few of `since`, once there are any; none only when the ring is closed.
+
+        Cancelled: nothing happened.
+        """
+        while True:
+            appended = self._appended  # taken before the look, so that nothing falls between the two
+            batch = self.since(last_id)[:BATCH]
+            if batch or self._closed:
+                return batch
+            await appended.wait()
+
+    def close(self) -> None:
+        """Readers end once they have read everything: an open stream must not hold up a shutdown."""
+        self._closed = True
+        self._announce()
+
+    def _announce(self) -> None:
+        appended, self._appended = self._appended, trio.Event()
+        appended.set()
