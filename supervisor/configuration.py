@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from supervisor import wire
 from supervisor.agreement import disagreements, one_server, parallel_config
 from supervisor.engine.launchers.fabric import Fabric, NoSuchInterface, fabric_of
+from supervisor.engine.model.placement import Place
+from supervisor.identity import NODE_INDEXES
 from supervisor.process.interfaces import addresses_by_interface
 from supervisor.settings import Settings, load_settings, runtime_directories
 from supervisor.settings_file import ENVIRONMENT
@@ -23,9 +25,16 @@ from supervisor.shared.tokens import TokenError, TokenFile
 from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.expand import ExpansionError, expand_unit, undefined_variables
 from supervisor.unit.machine_checks import PLACEMENT, is_placement
-from supervisor.unit.model import RestartWith, Unit
+from supervisor.unit.model import Engine, RestartWith, Unit
 from supervisor.unit.parse import load, load_units
 from supervisor.version import VERSION
+
+BASE_PORT_ABOVE, BOOTSTRAP_PORT_ABOVE = 10, 90
+"""Above `port_base`: what lies between is for further endpoints."""
+
+
+BY_POD = frozenset({"HOSTNAME", "NODE_NAME", *NODE_INDEXES})
+"""Beside POD_…: variables of the platform that differ between the pods of one instance."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -47,6 +56,8 @@ class Configuration(msgspec.Struct, frozen=True):
     boot_id: str
     warnings: tuple[str, ...]
     fabric: Fabric | None = None
+    previous_container: str | None = None
+    """How the life before this one ended, if not in order."""
 
     @property
     def engines(self) -> tuple[tuple[Unit, ...], ...]:
@@ -71,7 +82,7 @@ def configure(options: Options, environment: Mapping[str, str]) -> Configuration
     return Configuration(
         options=options,
         settings=settings,
-        units=units,
+        units=ported(units, supervisor.port_base),
         environment=environment,
         socket=options.socket or Path(supervisor.socket or directory / "podvisor.sock"),
         state_dir=Path(supervisor.state_dir or directory),
@@ -145,17 +156,39 @@ def identity_of(configuration: Configuration, unit: Unit, nm_port: int) -> wire.
         version=VERSION,
         protocol=wire.PROTOCOL,
         features=wire.FEATURES,
+        previous_container=configuration.previous_container,
     )
+
+
+def local_ranks(configuration: Configuration) -> int:
+    """How many ranks of its engine run in this pod, as far as the settings and the unit say."""
+    if not configuration.engines:
+        return 0
+    unit = configuration.engines[0][0]
+    declared = unit.engine.local_ranks if unit.engine is not None else None
+    return declared or parallel_config(unit, configuration.settings, configuration.environment).local_world_size
+
+
+def place_of(configuration: Configuration, unit: Unit) -> Place | None:
+    """Where this pod's engine stands when no controller says so; None if the settings do not tell."""
+    section = configuration.settings.supervisor
+    addresses = (configuration.pod_ip,) if section.nnodes == 1 else section.node_addrs
+    rank = 0 if section.nnodes == 1 else section.node_index
+    if rank is None or len(addresses) != section.nnodes:
+        return None
+    dp_size = parallel_config(unit, configuration.settings, configuration.environment).dp_size
+    return Place(rank, addresses, section.rendezvous_ports[0], dp_size)
 
 
 def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:
     """The same in every pod of an instance that is to run the same engine (design 8, Rollouts).
 
     The engine's unit with its variables expanded; what differs by rank or by pod stands as written. Pods that
-    share an address (hostNetwork) need a BasePort each, and every placement carries its own, so it is left out.
+    share an address (hostNetwork) need a BasePort and a BootstrapPort each, and every placement carries its own, so
+    these are left out.
     MgmtPort is not: node rank 0 of llama-server looks for its workers on its own.
     """
-    by_pod = {name for name in environment if name.startswith("POD_")}
+    by_pod = {name for name in environment if name in BY_POD or name.startswith("POD_")}
     by_rank = PLACEMENT | {name for name in undefined_variables(unit, frozenset()) if is_placement(name)}
     as_written = {name: f"${{{name}}}" for name in by_pod | by_rank}
     try:
@@ -163,7 +196,7 @@ def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:
     except ExpansionError:
         shared = unit  # it will fail at its start with that message; until then what is written is compared
     assert shared.engine is not None, f"{unit.name} is no engine"
-    engine = replace(shared.engine, base_port=0)
+    engine = replace(shared.engine, base_port=0, bootstrap_port=0)
     return hashlib.sha256(repr(replace(shared, source=Path(), engine=engine)).encode()).hexdigest()[:16]
 
 
@@ -174,6 +207,20 @@ def _endpoint_number(unit: Unit) -> int:
 def _stays_local(endpoints: tuple[Unit, ...]) -> bool:
     engine = endpoints[0].engine
     return engine is not None and engine.restart_with is RestartWith.LOCAL
+
+
+def ported(units: Sequence[Unit], port_base: int | None) -> tuple[Unit, ...]:
+    return tuple(_ported(unit, port_base) for unit in units)
+
+
+def _ported(unit: Unit, port_base: int | None) -> Unit:
+    """With hostNetwork every port that the file leaves at its default counts from `port_base`."""
+    if unit.engine is None or port_base is None:
+        return unit
+    above = {"base_port": port_base + BASE_PORT_ABOVE, "bootstrap_port": port_base + BOOTSTRAP_PORT_ABOVE}
+    default = Engine()
+    moved = {name: port for name, port in above.items() if getattr(unit.engine, name) == getattr(default, name)}
+    return replace(unit, engine=replace(unit.engine, **moved))
 
 
 def _token_problems(settings: Settings, config: Path | None) -> Iterator[Problem]:

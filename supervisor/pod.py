@@ -16,11 +16,12 @@ import trio
 
 from supervisor import wire
 from supervisor.api.readiness import Readiness, readiness
-from supervisor.configuration import Configuration, identity_of, read_files, settled_variables
+from supervisor.configuration import Configuration, identity_of, place_of, ported, read_files, settled_variables
 from supervisor.ending import EXIT_OK, Ending
 from supervisor.engine.endpoint_engine import EndpointEngine, Here
 from supervisor.engine.model import progress
 from supervisor.engine.model.arbiter import ArbiterSettings
+from supervisor.engine.model.draining import DrainSettings
 from supervisor.engine.model.freeze import FreezeLimits
 from supervisor.engine.model.operation import OperationSettings
 from supervisor.engine.model.rules import coordinated_rules, standalone_rules
@@ -72,6 +73,10 @@ class Pod:
         self.metrics = PodMetrics(configuration.settings.pod.namespace, section.job_name)
         self.farewell: Callable[[], Awaitable[None]] = nothing_to_wait_for
         """Tells the controller that this pod leaves, within a moment; set by whoever can speak to it."""
+        self.last_word: Callable[[], Awaitable[None]] = nothing_to_wait_for
+        """Tells it that nothing runs here any more; likewise."""
+        self._patience = trio.CancelScope()
+        """Around the drain of an orderly end."""
         self.supervisions: dict[str, EngineSupervision] = {}
         """By the name of the engine's unit file; the one that may belong to a gang comes first."""
         self.units = Units(
@@ -108,26 +113,48 @@ class Pod:
             nursery.start_soon(self.events.watch_ending, self._ending)
             task_status.started()
 
-    async def leave(self) -> None:
+    async def leave(self, deadline: float) -> None:
         """From here on nothing is ready, nobody relaunches, and no death of an engine is news.
 
-        When it returns the controller has been told, so that routing stops before the engine does.
+        When it returns the controller has been told, and the engine has had the time to finish its requests; unless
+        the container is to be restarted: then nothing here is worth waiting for. Cancelled: the drain goes on.
         """
+        self._patience.deadline = deadline
+        with self._patience:
+            if self._ending.is_orderly:
+                await self.drain(self._ending.reason)
+            else:
+                await self._bid_farewell(self._ending.reason)
+
+    async def drain(self, reason: str) -> None:
+        """The first half of an orderly end, which has to follow: this pod leaves. Cancelled: it goes on."""
+        await self._bid_farewell(reason)
         for supervision in self.supervisions.values():
-            supervision.operator.feed(progress.Leaving(self._ending.reason))
+            supervision.drain.begin(reason)
+        for supervision in self.supervisions.values():
+            await supervision.drain.finished()
+
+    async def _bid_farewell(self, reason: str) -> None:
+        for supervision in self.supervisions.values():
+            supervision.operator.feed(progress.Leaving(reason))
         await self.farewell()
 
     def shutdown_sec(self) -> float:
         """How long an orderly stop of the units that are here now may take."""
         return shutdown_timeout(self._configuration.settings.supervisor, [service.unit for service in self.units])
 
+    async def part(self) -> None:
+        """After `stop`. A container that is to be restarted comes back: it is missed until then."""
+        if self._ending.is_orderly:
+            await self.last_word()
+
     async def stop(self, deadline: float) -> None:
         left = await self.units.stop_all(deadline, asked_by=ASKED_BY, reason=self._ending.reason)
         for name, report in left.items():
             log.error("%s is not gone: %s", name, "; ".join(report.survivors), extra={"unit": name})
 
-    def readiness(self, registered: bool | None) -> Readiness:
-        """`registered`: whether the controller knows this pod; None without one."""
+    def readiness(self, registered: bool | None, instance: str = "") -> Readiness:
+        """`registered`: whether the controller knows this pod; None without one. `instance`: why it does not serve."""
         supervision = self.supervision
         endpoint = supervision.node_manager.endpoint_status() if supervision is not None else None
         counted = tuple(self.units) if supervision is None else supervision.engine.services
@@ -137,6 +164,7 @@ class Pod:
             endpoint=endpoint,
             ending=self._ending.reason,
             unready=[service.unit.name for service in counted if service.state.unready],
+            instance=instance,
         )
 
     def supervisor_view(self, controller: str | None) -> wire.SupervisorView:
@@ -147,6 +175,7 @@ class Pod:
             boot_id=self._configuration.boot_id,
             uptime_sec=round(now - self._booted_at, 3),
             controller=controller,
+            previous_container=self._configuration.previous_container,
         )
         return self.supervision.complete(view, now) if self.supervision is not None else view
 
@@ -163,6 +192,7 @@ class Pod:
 
     async def _hurry_when_told(self) -> None:
         await self._ending.hurried.wait()
+        self._patience.cancel(reason="hurried")
         self.units.hurry()
 
     # --- units ---------------------------------------------------------------------------------------------------
@@ -198,7 +228,8 @@ class Pod:
     def _files(self) -> Files:
         configuration = self._configuration
         settings, units = read_files(configuration.options, configuration.environment)
-        return Files(units, differing_keys(configuration.settings, settings))
+        in_force = configuration.settings
+        return Files(ported(units, in_force.supervisor.port_base), differing_keys(in_force, settings))
 
     def _in_gang(self, unit: Unit) -> bool:
         return unit.engine is not None and self._is_coordinated(unit)
@@ -272,7 +303,10 @@ class Pod:
                     alone_after_sec=unit.service.restart.reset_sec,
                 ),
                 arbiter=ArbiterSettings(section.heartbeat_interval_seconds, section.suicide_threshold),
+                drain=DrainSettings(section.drain_delay_sec, section.drain_sec),
                 coordinated=self._is_coordinated(unit),
+                place=place_of(configuration, unit),
+                alone_after_sec=section.start_without_controller_after_sec,
             ),
             self._ending.restart_container,
             self._engine_observers() if known else NOBODY,

@@ -15,6 +15,8 @@ from supervisor import wire
 from supervisor.api.operations import ControllerAway, NoSuchUnit, Refused, WrongFiles
 from supervisor.engine.controller_errors import ControllerError, ControllerUnreachable
 from supervisor.engine.model import progress
+from supervisor.engine.model.operation import Operation
+from supervisor.engine.supervision import CannotPlace
 from supervisor.pod import Pod
 from supervisor.process.tail import Follower, Gap, Line, Tail, follow, merged
 from supervisor.reload import ReloadRunning
@@ -68,6 +70,27 @@ class PodOperations:
             raise Refused(f"cannot {verb} {name}: {failure}") from failure
         return service.view(trio.current_time())
 
+    async def start_standalone(self, name: str, *, asked_by: str) -> wire.UnitView:
+        """Start this pod's engine where the settings place it, because there is no controller.
+
+        Returns when its process runs. Raises NoSuchUnit, Refused. Cancelled: the start goes on.
+        """
+        service, supervision = self._service(name), self._pod.supervision
+        if supervision is None or not self._is_gang_member(service):
+            raise Refused(f"{name} needs no controller: start it without --standalone")
+        if self.link is not None and self.link.heartbeat.connection.registered:
+            raise Refused("the controller knows this pod and starts its engine itself")
+        if supervision.operator.state.step is not wire.Step.IDLE:
+            raise Refused(f"{name} was started already: `podvisor status` shows how far it is")
+        try:
+            supervision.start_alone(f"asked for by {asked_by}")
+        except CannotPlace as error:
+            raise Refused(f"cannot start {name}: {error}") from error
+        state = await supervision.operator.changed.wait_until(lambda: supervision.operator.state, _is_started_or_not)
+        if state.step is not wire.Step.LOADING and state.step is not wire.Step.DONE:
+            raise Refused(f"cannot start {name}: {state.error or 'the controller has come, and starts it itself'}")
+        return service.view(trio.current_time())
+
     async def relaunch(self, asked_by: str) -> wire.RelaunchBegun:
         supervision = self._pod.supervision
         if supervision is None:
@@ -109,6 +132,15 @@ class PodOperations:
     def graph(self) -> wire.GraphView:
         states = {service.unit.name: service.state.state for service in self._pod.units}
         return graph_view([service.unit for service in self._pod.units], states)
+
+    async def drain(self, asked_by: str) -> wire.Drained:
+        """Returns when the engines have finished their requests. Cancelled: the drain goes on."""
+        if not self._pod.supervisions:
+            return wire.Drained(message="there is no engine unit in this pod: nothing to drain")
+        await self._pod.drain(f"asked for by {asked_by}")
+        engines = [service for each in self._pod.supervisions.values() for service in each.engine.services]
+        states = ", ".join(f"{service.unit.name} is {service.state.state}" for service in engines)
+        return wire.Drained(message=f"drained; {states}")
 
     def lines(self, names: Sequence[str], count: int) -> list[wire.LogLine]:
         return [_shown(line) for line in merged([tail.newest(count) for tail in self._tails(names)])]
@@ -216,3 +248,7 @@ def _shown(line: Line) -> wire.LogLine:
 def _missing(gap: Gap) -> wire.LogLine:
     now = wire.timestamp(datetime.now(UTC))
     return wire.LogLine(time=now, unit="", stream="podvisor", text=str(gap), lost_lines=gap.lost_lines)
+
+
+def _is_started_or_not(state: Operation) -> bool:
+    return state.step in (wire.Step.IDLE, wire.Step.LOADING, wire.Step.DONE, wire.Step.FAILED, wire.Step.ABORTED)

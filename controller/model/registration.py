@@ -73,6 +73,7 @@ def member_of(message: RegisterMsg | ReregisterMsg, business: Sequence[str], mgm
         bootstrap_port=message.bootstrap_port,
         rendezvous_ports=message.rendezvous_ports,
         features=message.features,
+        previous_container=message.previous_container,
         ranktable=message.ranktable if isinstance(message, RegisterMsg) else None,
     )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _COMMANDS = (
     *("run", "verify", "schema", "graph"),
     *("status", "logs", "events", "exits", "kill"),
-    *("start", "stop", "restart", "reset-failed", "relaunch", "reload"),
+    *("start", "stop", "restart", "reset-failed", "relaunch", "reload", "drain"),
     *("completion",),
 )
 ENTRY_POINTS = "podvisor.commands"

@@ -106,10 +106,14 @@ class Supervisor:
         self._patience_sec = patience_sec
 
     def get(self, path: str, answer: type[Answer]) -> Answer:
-        return wire.decode(answer, self._request("GET", path, None))
+        return wire.decode(answer, self._request("GET", path, None, self._patience_sec))
 
     def post(self, path: str, body: msgspec.Struct | None = None) -> bytes:
-        return self._request("POST", path, body)
+        return self._request("POST", path, body, self._patience_sec)
+
+    def post_at_leisure(self, path: str) -> bytes:
+        """For what ends by itself, after a time that the settings say."""
+        return self._request("POST", path, None, None)
 
     @contextmanager
     def lines(self, path: str) -> Iterator[Iterator[str]]:
@@ -120,8 +124,8 @@ class Supervisor:
                 raise refused(response)
             yield response.iter_lines()
 
-    def _request(self, method: str, path: str, body: msgspec.Struct | None) -> bytes:
-        with self._client(read_sec=self._patience_sec) as client, _reachable(self._path):
+    def _request(self, method: str, path: str, body: msgspec.Struct | None, answer_sec: float | None) -> bytes:
+        with self._client(read_sec=answer_sec) as client, _reachable(self._path):
             response = client.request(method, path, content=wire.encode(body) if body is not None else b"")
         if response.is_error:
             raise refused(response)

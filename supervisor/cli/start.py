@@ -1,5 +1,30 @@
 """`podvisor start UNIT`."""
 
-from supervisor.cli.unit_command import starting_command
+from __future__ import annotations
 
-command = starting_command("start", "Start UNIT and wait until its process runs.")
+from pathlib import Path
+
+import click
+
+from supervisor.cli.client import json_option, socket_option, unit_argument
+from supervisor.cli.unit_command import change, ready, show, wait_option
+
+
+@click.command("start")
+@unit_argument
+@wait_option
+@click.option(
+    "--standalone",
+    is_flag=True,
+    help="Start the engine of a gang where the settings place it, because there is no controller.",
+)
+@json_option
+@socket_option
+def command(unit: str, wait: bool, standalone: bool, as_json: bool, socket_path: Path | None) -> None:
+    """Start UNIT and wait until its process runs.
+
+    \b
+    Example: podvisor start --wait kv-store
+    """
+    view = change(socket_path, unit, "start?standalone=1" if standalone else "start")
+    show(ready(socket_path, view) if wait else view, as_json)

@@ -1,9 +1,11 @@
-"""The commands that do one thing to one unit: start, stop, restart, reset-failed."""
+"""What the commands share that do one thing to one unit: start, stop, restart, reset-failed."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -11,6 +13,8 @@ from supervisor import wire
 from supervisor.cli.client import CommandFailed, Supervisor, json_option, socket_option, unit_argument, unit_path
 from supervisor.cli.waiting import shown_waiting
 from supervisor.shared.asking import EXIT_REFUSED
+
+F = TypeVar("F", bound=Callable[..., object])
 
 LOOK_AGAIN_SEC = 0.2
 """The supervisor tells the state, not the moment of its change."""
@@ -29,19 +33,10 @@ def unit_command(verb: str, description: str) -> click.Command:
     return command
 
 
-def starting_command(verb: str, description: str) -> click.Command:
-    """The same for what may be waited for until the unit is ready."""
-
-    @click.command(verb, help=f"{description}\n\n\b\nExample: podvisor {verb} --wait kv-store")
-    @unit_argument
-    @click.option("--wait", is_flag=True, help="Return when it is ready; exit 1 if it does not get that far.")
-    @json_option
-    @socket_option
-    def command(unit: str, wait: bool, as_json: bool, socket_path: Path | None) -> None:
-        view = change(socket_path, unit, verb)
-        show(_ready(socket_path, view) if wait else view, as_json)
-
-    return command
+def wait_option(command: F) -> F:
+    return click.option("--wait", is_flag=True, help="Return when it is ready; exit 1 if it does not get that far.")(
+        command
+    )
 
 
 def change(socket_path: Path | None, unit: str, verb: str) -> wire.UnitView:
@@ -55,7 +50,7 @@ def show(view: wire.UnitView, as_json: bool) -> None:
     click.echo(wire.encode(view) if as_json else f"{view.name}: {view.state} ({view.sub_state})")
 
 
-def _ready(socket_path: Path | None, view: wire.UnitView) -> wire.UnitView:
+def ready(socket_path: Path | None, view: wire.UnitView) -> wire.UnitView:
     """Every start has its own deadline, so this ends; a back-off is a start that did not get that far."""
     with shown_waiting(socket_path, view.name):
         while view.state in ("activating", "deactivating") and view.sub_state != "auto-restart":

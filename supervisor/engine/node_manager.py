@@ -40,6 +40,15 @@ class NodeManager:
         """The controller asked for our status."""
         self._operator.feed(progress.ControllerHeard(run_id, term=0))
 
+    def pause(self, reason: str) -> wire.CommandAnswer:
+        """Out of routing: the engine goes on with what it has. A relaunch ends it, and so does `resume`."""
+        self._operator.feed(progress.Paused(reason))
+        return self._answer()
+
+    def resume(self) -> wire.CommandAnswer:
+        self._operator.feed(progress.Resumed())
+        return self._answer()
+
     def judgements(self) -> dict[int, Judgement]:
         """By endpoint id."""
         operation, now = self._operator.state, trio.current_time()
@@ -88,6 +97,7 @@ class NodeManager:
             prepared=self.prepared,
             config_digest=self._identity.config_digest,
             leaving=operation.leaving is not None,
+            drained=operation.drained,
         )
 
     def heartbeat(self, sequence: int) -> wire.HeartbeatMsg:
@@ -114,7 +124,12 @@ class NodeManager:
             progress_age_sec=self._engine.progress_age_sec(now),
             config_digest=identity.config_digest,
             leaving=operation.leaving is not None,
+            drained=operation.drained,
         )
+
+    def _answer(self) -> wire.CommandAnswer:
+        state = self._operator.state
+        return wire.CommandAnswer(step=state.step, epoch=state.epoch, term=state.term, boot_id=state.boot_id)
 
     def _endpoint(self, endpoint: EndpointEngine, now: float) -> wire.EndpointView:
         state = endpoint.service.state

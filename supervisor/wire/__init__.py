@@ -39,6 +39,7 @@ from supervisor.wire.messages import (
 from supervisor.wire.operations import AllExitsView, KillAnswer, KillMsg, LogLine, Whom
 from supervisor.wire.rendezvous import PORTS_PER_EPOCH, block_size, rendezvous_port
 from supervisor.wire.views import (
+    Drained,
     EdgeView,
     ExitsView,
     ExitView,
@@ -73,6 +74,7 @@ __all__ = [
     "AllExitsView",
     "CommandAnswer",
     "DeviceInfo",
+    "Drained",
     "EdgeView",
     "Endpoint",
     "EndpointStatus",

@@ -165,6 +165,13 @@ class VirtualPod:
         return it.alive and it.supervision.node_manager.status().status and it.processes.alive(ENGINE) == self.endpoints
 
     @property
+    def not_ready(self) -> str:
+        """What readyz says; empty: 200."""
+        link = self.it.operations.link
+        assert link is not None
+        return self.it.pod.readiness(link.heartbeat.connection.registered, link.why_not_serving()).not_ready
+
+    @property
     def settled(self) -> bool:
         """It waits for nobody and nobody waits for it."""
         return self.it.alive and self.state.step in (Step.IDLE, Step.DONE) and not self.is_frozen
@@ -271,7 +278,7 @@ class Boot:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch)
                 self.operations.link = link
-                self.pod.farewell = link.heartbeat.leave
+                self.pod.farewell, self.pod.last_word = link.heartbeat.leave, link.heartbeat.say_goodbye
                 nursery.start_soon(link.run)
         finally:
             network.close(ip, PORT)

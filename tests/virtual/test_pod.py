@@ -111,7 +111,7 @@ async def test_the_controller_is_told_before_the_first_unit_is_stopped(
 
         pod.it.farewell = farewell
         pod.ending.request(EXIT_OK, "SIGTERM received")
-        await pod.it.leave()
+        await pod.it.leave(trio.current_time() + 30)
         assert told == [(True, 1)]
 
 

@@ -166,6 +166,9 @@ def begin_prepare(
         dead=frozenset(),
         error=None,
         aborting=False,
+        # A relaunch is a gang's: it cannot wait for one rank that somebody took out of routing.
+        paused=None,
+        drained=False,
         freeze=freeze.begin(settings.freeze, state.run_id, now),
     )
     return begun, (PrepareEngines(begun.serial, placement, begun.reason),)

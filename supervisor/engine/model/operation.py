@@ -71,6 +71,10 @@ class Operation(msgspec.Struct, frozen=True):
     """Who stopped the engine on purpose; it is then paused, not abnormal."""
     leaving: str | None = None
     """Why the supervisor is on its way out."""
+    paused: str | None = None
+    """Why the engine, which runs, takes no new requests."""
+    drained: bool = False
+    """It has finished its requests and was stopped; what is missing from its gang so is no death."""
     relaunch_count: int = 0
     """Relaunches in this container's life; the N of the banner (seed S21)."""
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+from msgspec.structs import replace
+
 from supervisor.unit import endpoints
 from supervisor.unit.model import Engine
 from supervisor.unit.values import MAX_PORT
@@ -27,6 +30,35 @@ def standalone(engine: Engine, *, job_name: str, role: str, pod_ip: str, epoch: 
         epoch=epoch,
         dp_size=engine.endpoints,
         node_addrs=(pod_ip,),
+    )
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where this pod stands in its gang by its settings, for when no controller says so."""
+
+    node_rank: int
+    node_addrs: tuple[str, ...]
+    """One for each node."""
+    master_port: int
+    dp_size: int
+
+
+def placed(alone: StartCmdMsg, place: Place) -> StartCmdMsg:
+    """A `standalone` placement, put where the settings say. Its endpoints are numbered as a controller numbers them."""
+    nnodes, each = len(place.node_addrs), len(alone.endpoints)
+    headless = place.node_rank > 0 and place.dp_size < nnodes
+    return replace(
+        alone,
+        endpoints=tuple(
+            replace(endpoint, id=place.node_rank * each + local, headless=headless)
+            for local, endpoint in enumerate(alone.endpoints)
+        ),
+        node_rank=place.node_rank,
+        nnodes=nnodes,
+        node_addrs=place.node_addrs,
+        master_dp_ip=alone.master_dp_ip if nnodes == 1 else place.node_addrs[0],
+        master_port=place.master_port,
+        dp_size=place.dp_size,
     )
 
 

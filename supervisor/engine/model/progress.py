@@ -79,6 +79,23 @@ class StartedLocally(msgspec.Struct, frozen=True):
     """It had run before in this container."""
 
 
+class ControllerAbsent(msgspec.Struct, frozen=True):
+    """No controller has placed this pod, and nobody waits for one any longer."""
+
+    placement: StartCmdMsg
+    reason: str
+
+
+class ControllerFound(msgspec.Struct, frozen=True):
+    """It has taken the registration of a pod without engines: their start is its business from now on."""
+
+
+class Adopted(msgspec.Struct, frozen=True):
+    """It has taken over engines that were started here without it."""
+
+    instance_id: int
+
+
 class Held(msgspec.Struct, frozen=True):
     """An operator stopped the engine."""
 
@@ -99,6 +116,20 @@ class Leaving(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Paused(msgspec.Struct, frozen=True):
+    """The engine is to take no new requests."""
+
+    reason: str
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    """It is to take requests again."""
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """It has finished its requests, and was stopped."""
+
+
 class Tick(msgspec.Struct, frozen=True):
     pass
 
@@ -114,10 +145,16 @@ Event = (
     | ReportUndelivered
     | ControllerHeard
     | StartedLocally
+    | ControllerAbsent
+    | ControllerFound
+    | Adopted
     | Held
     | Released
     | Abandoned
     | Leaving
+    | Paused
+    | Resumed
+    | Drained
     | Tick
 )
 Outcome = tuple[Operation, tuple[Action, ...]]
@@ -142,6 +179,12 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             return replace(state.heard(run_id, now), term=max(state.term, term)), ()
         case StartedLocally():
             return _started_locally(state, event, now), ()
+        case ControllerAbsent(placement, reason):
+            return _controller_absent(state, placement, reason, settings, now)
+        case ControllerFound():
+            return _controller_found(state, now)
+        case Adopted(instance_id):
+            return _adopted(state, instance_id)
         case Held(by):
             return replace(state, held_by=by, dead=frozenset(), freeze=None), ()
         case Released():
@@ -150,6 +193,12 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             return _abandoned(state, reason, now)
         case Leaving(reason):
             return replace(state, leaving=state.leaving or reason), ()
+        case Paused(reason):
+            return replace(state, paused=state.paused or reason), ()
+        case Resumed():
+            return _resumed(state)
+        case Drained():
+            return replace(state, drained=True), (Report("info", "drained: the engine has stopped"),)
         case Tick():
             return _tick(state, now)
 
@@ -254,8 +303,45 @@ def _started_locally(state: Operation, event: StartedLocally, now: float) -> Ope
         ever_started=True,
         dead=state.dead - {event.endpoint_id},
         error=None,
+        paused=None,
+        drained=False,
         relaunch_count=state.relaunch_count + event.again,
     )
+
+
+def _controller_absent(
+    state: Operation, placement: StartCmdMsg, reason: str, settings: OperationSettings, now: float
+) -> Outcome:
+    """Only a first start: whatever was started or prepared before belongs to an instance."""
+    if state.step is not Step.IDLE or state.ever_started or state.held_by is not None or state.leaving is not None:
+        return state, ()
+    alone = replace(state, epoch=state.epoch + 1, run_id=None, reason=reason, start_when_prepared=True)
+    begun, actions = begin_prepare(alone, placement, settings, now)
+    return begun, (*actions, Report("warning", f"started without a controller: {reason}"))
+
+
+def _controller_found(state: Operation, now: float) -> Outcome:
+    if not _about_to_start_alone(state):
+        return state, ()
+    waiting = replace(
+        _to(state, Step.IDLE, now),
+        serial=state.serial + 1,
+        placement=None,
+        start_when_prepared=False,
+        freeze=None,
+    )
+    return waiting, (Report("info", "the controller is there after all: it starts the engine"),)
+
+
+def _about_to_start_alone(state: Operation) -> bool:
+    return state.busy and state.start_when_prepared and not state.ever_started and state.instance_id == 0
+
+
+def _adopted(state: Operation, instance_id: int) -> Outcome:
+    if state.placement is None or state.instance_id != 0 or instance_id == 0:
+        return state, ()
+    placement = replace(state.placement, instance_id=instance_id)
+    return replace(state, placement=placement), (Report("info", f"the engine belongs to instance {instance_id} now"),)
 
 
 def _released(state: Operation) -> Outcome:
@@ -266,6 +352,15 @@ def _released(state: Operation) -> Outcome:
     note = f"released by an operator; it had been held by {state.held_by}"
     dead = frozenset(state.endpoint_ids if missing else ())
     return replace(state, held_by=None, dead=dead), (Report("info", note),)
+
+
+def _resumed(state: Operation) -> Outcome:
+    """What was drained meanwhile is missing from its gang, as if an operator had held it."""
+    if state.paused is None or state.leaving is not None:
+        return state, ()
+    note = f"resumed; it had been paused: {state.paused}"
+    missing = frozenset(state.endpoint_ids if state.drained and not state.busy else ())
+    return replace(state, paused=None, drained=False, dead=state.dead | missing), (Report("info", note),)
 
 
 def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
@@ -281,6 +376,8 @@ def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
         start_when_prepared=False,
         aborting=False,
         freeze=None,
+        paused=None,
+        drained=False,
     )
     return fresh, (Report("warning", f"engines of epoch {state.epoch} abandoned: {reason}"),)
 

@@ -57,8 +57,12 @@ def _prepared(operation: Operation, now: float) -> Judgement:
 def _running(operation: Operation, facts: EngineFacts) -> Judgement:
     if not operation.ever_started:
         return Judgement(EndpointStatus.WAIT2START)
+    if operation.drained:
+        return Judgement(EndpointStatus.PAUSED)
     if facts.endpoint_id in operation.dead:
         return Judgement(EndpointStatus.ABNORMAL, counted="the engine process is dead")
     if facts.unhealthy is not None:
         return Judgement(EndpointStatus.ABNORMAL, counted=None if facts.in_grace else facts.unhealthy)
+    if operation.paused is not None:
+        return Judgement(EndpointStatus.PAUSED)  # also while it ends: until then it may have requests
     return Judgement(EndpointStatus.NORMAL if facts.ready else EndpointStatus.INITIAL)
