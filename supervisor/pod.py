@@ -137,6 +137,7 @@ class Pod:
     async def _bid_farewell(self, reason: str) -> None:
         for supervision in self.supervisions.values():
             supervision.operator.feed(progress.Leaving(reason))
+        self.reloads.close(reason)
         await self.farewell()
 
     def shutdown_sec(self) -> float:

@@ -19,7 +19,7 @@ from supervisor.engine.model.operation import Operation
 from supervisor.engine.supervision import CannotPlace
 from supervisor.pod import Pod
 from supervisor.process.tail import Follower, Gap, Line, Tail, follow, merged
-from supervisor.reload import ReloadRunning
+from supervisor.reload import ReloadRefused
 from supervisor.service import units
 from supervisor.service.outcomes import StartFailed
 from supervisor.service.service import Service
@@ -119,12 +119,12 @@ class PodOperations:
         )
 
     async def reload(self, asked_by: str, *, dry_run: bool) -> wire.ReloadView:
-        """Raises Refused while another one is carried out, WrongFiles."""
+        """Raises Refused while another one is carried out or the pod leaves, WrongFiles."""
         reloads = self._pod.reloads
         try:
             outcome = await (reloads.preview() if dry_run else reloads.reload(asked_by))
-        except ReloadRunning as running:
-            raise Refused(str(running)) from running
+        except ReloadRefused as refused:
+            raise Refused(str(refused)) from refused
         except ConfigurationError as error:
             raise WrongFiles(problems_body(error.problems)) from error
         return reload_view(outcome, dry_run=dry_run)

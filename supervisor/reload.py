@@ -44,8 +44,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """Stops that are not verified."""
 
 
-class ReloadRunning(Exception):
-    """Another one is being carried out; nothing was done for this one."""
+class ReloadRefused(Exception):
+    """Another one is being carried out, or the pod leaves; nothing was done."""
 
 
 class Workshop(msgspec.Struct, frozen=True):
@@ -73,6 +73,8 @@ class Reloads:
         self._workshop = workshop
         self._read = read
         self._running: _Run | None = None
+        self._closed: str | None = None
+        """Why nothing is reloaded any more."""
         self._hung_up = trio.Event()
         self._nursery: trio.Nursery | None = None
 
@@ -86,15 +88,20 @@ class Reloads:
                 self._hung_up = trio.Event()
                 while self._running is not None:
                     await self._running.over.wait()
-                await self._begin("SIGHUP").over.wait()
+                if self._closed is None:
+                    await self._begin("SIGHUP").over.wait()
+                else:
+                    log.warning("SIGHUP: %s", self._closed)
 
     async def reload(self, asked_by: str) -> Outcome:
-        """Raise ConfigurationError: nothing was changed; ReloadRunning: nor was it for this request.
+        """Raise ConfigurationError: nothing was changed; ReloadRefused: nor was anything read.
 
         Returns when what had to stop has stopped and what is to start was asked to. Cancelled: the reload goes on.
         """
+        if self._closed is not None:
+            raise ReloadRefused(self._closed)
         if self._running is not None:
-            raise ReloadRunning(f"a reload asked for by {self._running.asked_by} is being carried out: ask again later")
+            raise ReloadRefused(f"a reload asked for by {self._running.asked_by} is being carried out: ask again later")
         run = self._begin(asked_by)
         await run.over.wait()
         if run.error is not None:
@@ -109,6 +116,10 @@ class Reloads:
         if cycle := graph_of(verdicts).cycle():  # the files alone have none, but what is held back stays as it was
             raise ConfigurationError([_cannot_order(cycle, files.units)])
         return Outcome(verdicts, files.settings)
+
+    def close(self, reason: str) -> None:
+        """The pod leaves: what a reload would start, the end would stop."""
+        self._closed = f"this pod leaves ({reason}): nothing is reloaded any more"
 
     def hang_up(self) -> None:
         """SIGHUP came. Several before the next reload begins are one."""

@@ -375,6 +375,20 @@ async def test_while_the_pod_ends_a_reload_starts_nothing(tmp_path: Path, autoju
         assert (world.order, world.names()) == (["web"], {"web"})
 
 
+async def test_a_pod_that_leaves_is_not_reloaded(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path, web=file("web")) as world:
+        world.write(web=file("web", "2"), new=file("new"))
+        await world.pod.drain("asked for by operator")
+        with pytest.raises(Refused, match=r"this pod leaves .asked for by operator.: nothing is reloaded any more"):
+            await world.reload()
+        world.pod.reloads.hang_up()
+        await trio.sleep(10)
+        assert "SIGHUP: this pod leaves" in caplog.text
+        assert (world.order, world.names()) == (["web"], {"web"})
+
+
 async def test_what_has_survived_is_named(tmp_path: Path, autojump_clock: MockClock) -> None:
     hopeless = {"old": Program(obeys_after_sec=None, unkillable=True)}
     async with running(tmp_path, programs=hopeless, old=file("old"), web=file("web")) as world:
