@@ -61,6 +61,11 @@ def rest(at: Moment, sub_state: SubState, reason: str) -> UnitState:
     return replace(to(at.state, sub_state, at.now, reason), ended=at.state.invocation, complaints=())
 
 
+def stopped(at: Moment, asked_by: str | None, reason: str) -> UnitState:
+    """This invocation is over because somebody wanted it to be."""
+    return replace(rest(at, SubState.DEAD, f"stopped by {asked_by}: {reason}"), stopped_by=asked_by)
+
+
 def start_over(at: Moment) -> RestartHistory:
     clock = at.state.clock
     return at.state.history if clock is None else restart.start_took(at.state.history, at.now - clock.began_at)
