@@ -168,13 +168,14 @@ def _token_problems(settings: Settings, config: Path | None) -> Iterator[Problem
 def _disagreements(
     units: Sequence[Unit], settings: Settings, options: Options, environment: Mapping[str, str]
 ) -> Iterator[Problem]:
-    found = {unit.name: disagreements(unit, settings, environment) for unit in units}
-    if not any(found.values()):
-        return
-    # Only now are the lines worth the time of reading the files once more.
-    for loaded in load(options.units):
-        for path, message in found.get(loaded.unit.name, ()):
-            yield loaded.document.problem(path, message)
+    """Only when there are some are their lines worth the time of reading the files once more."""
+    found = [(unit, *complaint) for unit in units for complaint in disagreements(unit, settings, environment)]
+    documents = {loaded.document.source: loaded.document for loaded in load(options.units)} if found else {}
+    told: set[tuple[Path, str]] = set()
+    for unit, path, message in found:
+        if (unit.source, message) not in told:  # several units may come of one file
+            told.add((unit.source, message))
+            yield documents[unit.source].problem(path, message)
 
 
 def _fabric(settings: Settings, pod_ip: str, config: Path | None) -> Fabric | None:

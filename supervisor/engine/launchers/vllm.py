@@ -150,7 +150,7 @@ def _local_ranks(engine: Engine, sizes: Sizes, rank: Rank) -> tuple[str, ...]:
 
 def _ports(engine: Engine, sizes: Sizes, rank: Rank) -> tuple[int, ...]:
     meeting: tuple[int, ...] = ()
-    if _meets_others(engine, sizes, rank) and rank.node_rank == 0:
+    if _meets_others(engine, sizes, rank) and 0 in _cores(engine, sizes, rank):
         shares = _shares_ranks(sizes, rank)
         meeting = (
             *((rank.meeting_port(),) if shares else ()),
