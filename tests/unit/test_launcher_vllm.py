@@ -323,7 +323,7 @@ def test_what_is_watched_and_swept() -> None:
     (plan,) = plans(engine)
     # v1/engine/core.py and v1/executor/multiproc_executor.py, set_process_title
     assert plan.critical_processes == ("VLLM::EngineCore*", "VLLM::Worker*")
-    assert set(plan.shared_memory_patterns) >= {"psm_*", "vllm_offload_*.mmap", "vllm_mm_*", "mine-*"}
+    assert set(plan.shared_memory_patterns) >= {"psm_*", "sem.mp-*", "vllm_offload_*.mmap", "vllm_mm_*", "mine-*"}
     assert plan.lock_patterns[-1] == "/l"
     assert plan.ports == (8000, 7000)
     assert not plan.ignores_kill_signal, "a headless rank obeys, in 11 s (real-engines §4.1)"
