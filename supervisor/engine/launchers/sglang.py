@@ -30,8 +30,16 @@ ALONE_ABOVE_PORT = 233
 MAX_PORT = 65535
 
 CRITICAL_PROCESSES = ("sglang::scheduler*", "sglang::detokenizer*", "sglang::data_parallel_controller*")
-# utils/stale_shm_cleanup.py names them; the last of Python's own shared_memory.
-SHARED_MEMORY = ("sgl_shm_*", "sglang_loads_*", "sglang_host_pool_*", "multi_tokenizer_args_*", "nccl-*", "psm_*")
+# utils/stale_shm_cleanup.py names most; the last two are of Python's multiprocessing.
+SHARED_MEMORY = (
+    "sgl_shm_*",
+    "sglang_loads_*",
+    "sglang_host_pool_*",
+    "multi_tokenizer_args_*",
+    "nccl-*",
+    "psm_*",
+    "sem.mp-*",
+)
 # server_args.py: ZMQ sockets at tempfile.NamedTemporaryFile names.
 TEMPORARY_SOCKETS = ("tmp????????",)
 # A compiler that was killed leaves its baton, and whoever comes after waits for ever (pytorch#189245, sglang#35989; the
