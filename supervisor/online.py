@@ -47,6 +47,7 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
             await nursery.start(serve, app, listeners.node_manager, stop)
             operations.link = link = _link(pod, configuration, token)
             pod.farewell = link.heartbeat.leave
+            pod.relaunch_request.ask = operations.ask_for_relaunch
             nursery.start_soon(link.run)
         log.info("online", extra={"socket": str(configuration.socket), "probe_port": listeners.probe_port})
 

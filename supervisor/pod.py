@@ -25,6 +25,7 @@ from supervisor.engine.model.rules import coordinated_rules, standalone_rules
 from supervisor.engine.pod_engine import PodEngine
 from supervisor.engine.pod_engine import Surroundings as EngineSurroundings
 from supervisor.engine.register_manager import RegisterManager, ServicePorts
+from supervisor.engine.relaunch_request import RelaunchRequest
 from supervisor.engine.supervision import EngineSupervision, SupervisionSettings
 from supervisor.host import Host
 from supervisor.service.launch import unit_launch
@@ -60,12 +61,14 @@ class Pod:
         self._booted_at = trio.current_time()
         self.farewell: Callable[[], Awaitable[None]] = nothing_to_wait_for
         """Tells the controller that this pod leaves, within a moment; set by whoever can speak to it."""
+        self.relaunch_request = RelaunchRequest(lambda: self._engine.service)
         engine = configuration.engine_unit
         self.supervision: EngineSupervision | None = None
         self.units = Units(
             Graph.of(configuration.units),
             lambda: {**configuration.environment, **self._placement()},
             started_elsewhere=[engine.name] if engine is not None and self._waits_for_controller(engine) else [],
+            gang={engine.name: self.relaunch_request.make} if engine and self._is_coordinated(engine) else {},
         )
         for unit in configuration.units:
             self.units.add(self._service(unit))

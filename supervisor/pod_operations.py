@@ -11,6 +11,7 @@ from supervisor import wire
 from supervisor.api.operations import ControllerAway, NoSuchUnit, Refused
 from supervisor.engine.controller_errors import ControllerError, ControllerUnreachable
 from supervisor.engine.model import progress
+from supervisor.engine.relaunch_request import NotTaken
 from supervisor.pod import Pod
 from supervisor.service import units
 from supervisor.service.outcomes import StartFailed
@@ -56,23 +57,35 @@ class PodOperations:
             raise Refused("there is no engine unit in this pod")
         if not supervision.coordinated:
             try:
-                await supervision.engine.service.restart(asked_by=asked_by, reason=RELAUNCH_REASON)
+                await self._pod.units.restart(supervision.engine.unit.name, asked_by=asked_by, reason=RELAUNCH_REASON)
             except StartFailed as failure:
                 raise Refused(f"cannot relaunch {supervision.engine.unit.name}: {failure}") from failure
             return wire.RelaunchBegun(message="the engine was relaunched here")
-        instance_id = supervision.operator.state.instance_id
+        run = await self.relaunch_gang(f"asked for by {asked_by}")
+        return wire.RelaunchBegun(
+            message=f"run {run.id} relaunches instance {run.instance_id}; `podvisor relaunches {run.id}` shows it",
+            run_id=run.id,
+        )
+
+    async def relaunch_gang(self, reason: str) -> wire.RunView:
+        """The run that the controller has begun. Raises Refused, ControllerAway; then nothing was done."""
+        supervision = self._pod.supervision
+        instance_id = 0 if supervision is None else supervision.operator.state.instance_id
         if self.link is None or not instance_id:
             raise Refused("this pod belongs to no instance yet: the controller has not started it")
         try:
-            run = await self.link.client.relaunch(instance_id, f"asked for by {asked_by}")
+            return await self.link.client.relaunch(instance_id, reason)
         except ControllerUnreachable as error:
             raise ControllerAway(f"cannot reach the controller: {error}; nothing was done") from error
         except ControllerError as error:
             raise Refused(f"the controller did not take it: {error}; nothing was done") from error
-        return wire.RelaunchBegun(
-            message=f"run {run.id} relaunches instance {instance_id}; `podvisor relaunches {run.id}` shows it",
-            run_id=run.id,
-        )
+
+    async def ask_for_relaunch(self, reason: str) -> None:
+        """For what cannot be done to one rank alone. Raises NotTaken."""
+        try:
+            await self.relaunch_gang(reason)
+        except (Refused, ControllerAway) as refusal:
+            raise NotTaken(str(refusal)) from refusal
 
     def lines(self, name: str, count: int) -> list[str]:
         return self._service(name).output.lines(count)
@@ -92,7 +105,7 @@ class PodOperations:
                 self._hold(service, asked_by)
                 await self._pod.units.stop(name, asked_by=asked_by, reason="asked for")
             case "restart":
-                await service.restart(asked_by=asked_by, reason="asked for")
+                await self._pod.units.restart(name, asked_by=asked_by, reason="asked for")
             case "reset-failed":
                 service.reset_failed()
             case _:
@@ -101,7 +114,15 @@ class PodOperations:
     def _check_alone(self, service: Service, verb: str, local: bool) -> None:
         """One rank of a gang cannot be restarted alone: the others would wait for it for ever (design 4)."""
         supervision = self._pod.supervision
-        if supervision is None or not self._is_gang_member(service):
+        if supervision is None or not supervision.coordinated:
+            return
+        engine = supervision.engine
+        if verb == "stop" and engine.unit.name in self._pod.units.held_up_by(service.unit.name):
+            raise Refused(
+                f"{engine.unit.name} goes down with {service.unit.name} (BindsTo, PartOf), and is one rank of a gang, "
+                f"whose other ranks would hang: stop it first, podvisor stop --local {engine.unit.name}"
+            )
+        if not self._is_gang_member(service):
             return
         held = supervision.operator.state.held_by is not None
         if verb == "restart" or (verb == "start" and not held):

@@ -65,9 +65,10 @@ class Service:
         self.changed = Changes()
         self.exits = Exits()
         self._since = datetime.now(UTC)
-        self._operations = Operations(rules, processes, output, launch, around or Surroundings())
+        around = around or Surroundings()
+        self._operations = Operations(rules, processes, output, launch, around)
         self._processes = processes
-        self._observers = tuple(observers)
+        self._observers = (*observers, around.moved)
         self._chance = chance
         self._nursery: trio.Nursery | None = None
         self._life = trio.CancelScope(shield=True)
@@ -97,6 +98,18 @@ class Service:
         self._hear(ev.Start(asked_by))
         return target
 
+    def ask_to_stop(self, asked_by: str, reason: str, grace_sec: float | None = None) -> None:
+        """Begin a stop, or join the one under way."""
+        self._hear(ev.Stop(asked_by, reason, grace_sec))
+
+    def ask_to_restart(self, asked_by: str, reason: str, grace_sec: float | None = None) -> int:
+        """Begin a restart; the number of the invocation that follows. Raise StartFailed while closing."""
+        if self._closing:
+            raise StartFailed("its supervisor ends")
+        target = self.state.invocation + (self.state.sub_state is not SubState.WAITING)
+        self._hear(ev.Restart(asked_by, reason, grace_sec))
+        return target
+
     async def start(self, *, asked_by: str, launch: LaunchFactory | None = None) -> None:
         """Start it, and return when it is spawned, or skipped for a condition; `wait_until` tells when it is ready.
 
@@ -105,7 +118,7 @@ class Service:
         """
         if launch is not None:
             self._operations.factory = launch
-        await self._await_spawn(self.ask_to_start(asked_by))
+        await self.await_spawn(self.ask_to_start(asked_by))
 
     async def stop(self, *, asked_by: str, reason: str, grace_sec: float | None = None) -> StopReport:
         """Stop it, or join the stop under way; return when nothing of it is left, or with those that survived.
@@ -113,17 +126,19 @@ class Service:
         Cancelled: the stop goes on.
         """
         invocation = self.state.invocation
-        self._hear(ev.Stop(asked_by, reason, grace_sec))
+        self.ask_to_stop(asked_by, reason, grace_sec)
         await self.wait_until(lambda state: state.ended >= invocation)
         return self._operations.stop_report
 
     async def restart(self, *, asked_by: str, reason: str, grace_sec: float | None = None) -> None:
         """Stop and start it; return when it is spawned anew. Raise StartFailed. Cancelled: the restart goes on."""
-        if self._closing:
-            raise StartFailed("its supervisor ends")
-        target = self.state.invocation + (self.state.sub_state is not SubState.WAITING)
-        self._hear(ev.Restart(asked_by, reason, grace_sec))
-        await self._await_spawn(target)
+        await self.await_spawn(self.ask_to_restart(asked_by, reason, grace_sec))
+
+    async def await_spawn(self, target: int) -> None:
+        """Until this invocation is spawned, or skipped. Raise StartFailed if it does not get that far."""
+        state = await self.wait_until(lambda state: state.started >= target or state.ended >= target or state.at_rest)
+        if state.started < target and not state.skipped:
+            raise StartFailed(state.reason)
 
     def reset_failed(self) -> None:
         """Forget failures and starts, so that back-off and start limit begin anew."""
@@ -254,8 +269,3 @@ class Service:
         oom = invocation is not None and not ending.asked and invocation.was_oom_killed(ending.signal)
         tail = tuple(self.output.lines_of_life(TAIL_LINES))
         self.exits.add(ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail))
-
-    async def _await_spawn(self, target: int) -> None:
-        state = await self.wait_until(lambda state: state.started >= target or state.ended >= target or state.at_rest)
-        if state.started < target and not state.skipped:
-            raise StartFailed(state.reason)

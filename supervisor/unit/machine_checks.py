@@ -136,6 +136,8 @@ def _unknown_names(loaded: LoadedUnit, names: AbstractSet[str]) -> Iterator[Prob
         ("After", dependencies.after),
         ("Before", dependencies.before),
         ("Wants", dependencies.wants),
+        ("PartOf", dependencies.part_of),
+        ("Conflicts", dependencies.conflicts),
     ):
         for other in others:
             if other not in names:

@@ -11,10 +11,6 @@ from collections.abc import Mapping
 from supervisor.unit.values import shown
 
 NOT_CARRIED_OUT: Mapping[str, tuple[object, ...]] = {
-    "Unit.BindsTo": (),
-    "Unit.PartOf": (),
-    "Unit.Conflicts": (),
-    "Unit.OnDependencyRestart": ("ignore",),
     "Service.LoadCredential": (),
     "Canary": (),
     "Engine.Launcher": ("exec", "llama-server"),

@@ -416,7 +416,7 @@ def test_all_mistakes_of_all_files_come_at_once_and_in_order(tmp_path: Path) -> 
     with pytest.raises(ConfigurationError) as caught:
         load_units([tmp_path])
     assert str(caught.value).replace(f"{tmp_path}/", "").splitlines() == [
-        "a.toml:2: Unit.After: cannot order the units: a after b after a",
+        "a.toml:2: Unit.After: cannot order the units: a after b after a; take one of these out",
         'a.toml:4: Service.ExecStart: found "sleep 5", expected an argument array such as ["sleep", "5"] '
         "(an argument array, never a shell string)",
         'a.toml:5: Service.TimeoutStopSec: found "5x", expected a duration such as "1min 30s", '
