@@ -33,6 +33,7 @@ from supervisor.process.output import ContainerStdout
 from supervisor.process.sink import Sink
 from supervisor.process.subreaper import become_subreaper, is_pid_one
 from supervisor.process.threads import in_thread_or_here
+from supervisor.service.credentials import Secrets
 from supervisor.settings import shutdown_timeout
 from supervisor.shared import logs
 from supervisor.shared.last_deadline import exit_after
@@ -84,15 +85,21 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
     if not is_pid_one():
         become_subreaper()
     children, stdout, stderr = Children(), ContainerStdout(STDOUT), ContainerStdout(STDERR)
-    pod = Pod(configuration, linux_host(children, stdout, configuration.units), ending, nm_port=listeners.nm_port)
+    secrets = Secrets()
+    host = linux_host(children, stdout, configuration.units, secrets)
+    pod = Pod(configuration, host, ending, nm_port=listeners.nm_port)
+
+    def dump(text: bytes) -> None:
+        stderr.write(secrets.redact_bytes(text))
+
     # Each outlives what is nested in it, also when that ends by an error: without a reaper no stop is ever verified.
     async with (
         _written(stderr),
         _written(stdout),
         _beside(children.run),
-        _beside(partial(handle_signals, ending, stderr.write, pod.units.reopen_logs)),
+        _beside(partial(handle_signals, ending, dump, pod.units.reopen_logs)),
     ):
-        with logs.written_by(stderr.write):
+        with logs.written_by(stderr.write), logs.redacted_by(secrets.redact):
             _greet(configuration)
             budget = shutdown_timeout(configuration.settings.supervisor, configuration.units)
             await live(

@@ -16,6 +16,8 @@ from supervisor.process.children import Children
 from supervisor.process.gate import run_gate
 from supervisor.process.output import ContainerStdout, Output, RateLimit
 from supervisor.process.segments import segments_of
+from supervisor.process.stream import Redact
+from supervisor.service.credentials import Secrets
 from supervisor.service.processes import LinuxProcesses, Processes
 from supervisor.service.unit_output import UnitOutput
 from supervisor.unit.model import Unit
@@ -28,20 +30,24 @@ class Host(msgspec.Struct, frozen=True):
     output_of: Callable[[Unit], UnitOutput]
     """Made once for each unit, and kept over all its invocations."""
     write_stdout: Callable[[bytes], None]
+    secrets: Secrets = msgspec.field(default_factory=Secrets)
+    """What units have loaded, and nobody is shown."""
 
 
-def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit]) -> Host:
+def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit], secrets: Secrets) -> Host:
     """This container, through the one module that forks and reaps."""
+    redact = secrets.redact_bytes if any(unit.service.execution.credentials for unit in units) else None
     return Host(
         processes=LinuxProcesses(children),
         gate=partial(run_gate, children),
         segments_of=segments_of,
-        output_of=partial(_output, stdout, "pass" if len(units) == 1 else "prefix"),
+        output_of=partial(_output, stdout, "pass" if len(units) == 1 else "prefix", redact),
         write_stdout=stdout.write,
+        secrets=secrets,
     )
 
 
-def _output(stdout: ContainerStdout, default_mode: str, unit: Unit) -> Output:
+def _output(stdout: ContainerStdout, default_mode: str, redact: Redact | None, unit: Unit) -> Output:
     logging = unit.service.logging
     limit = RateLimit(logging.rate_limit_interval_sec, logging.rate_limit_burst)
     return Output(
@@ -53,4 +59,5 @@ def _output(stdout: ContainerStdout, default_mode: str, unit: Unit) -> Output:
         rate_limit=limit if logging.rate_limit_burst else None,
         rotate_size=logging.rotate_size,
         rotate_keep=logging.rotate_keep,
+        redact=redact,
     )

@@ -142,9 +142,10 @@ class Pod:
                 rules_of(unit),
                 self._host.processes,
                 output,
-                lambda: unit_launch(unit, environment, self._placement()),
+                lambda: unit_launch(unit, environment, self._placement(), self._host.secrets),
                 around=self.units.surroundings_of(unit.name),
                 observers=observers,
+                secrets=self._host.secrets,
             )
         return Service(
             unit,
@@ -154,6 +155,7 @@ class Pod:
             lambda: self._engine.launch(),
             around=self.units.surroundings_of(unit.name, self._before_spawn),
             observers=observers,
+            secrets=self._host.secrets,
         )
 
     def _engine_rules(self, unit: Unit) -> Rules:
@@ -199,6 +201,7 @@ class Pod:
                 role=section.role,
                 pod_ip=configuration.pod_ip,
                 environment=configuration.environment,
+                secrets=self._host.secrets,
                 grace_period_sec=section.grace_period_sec,
                 booted_at_wall=time.time(),
                 service=self.units.get(unit.name),

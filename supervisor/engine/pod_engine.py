@@ -27,6 +27,7 @@ from supervisor.engine.operator import EffectFailed
 from supervisor.engine.segments import Segments, SegmentsOf
 from supervisor.engine.start_after import wait_for_peers
 from supervisor.process.gate import GateReport, GateSpec, Port
+from supervisor.service.credentials import Secrets
 from supervisor.service.launch import Launch, LaunchError, expanded_unit, unit_launch
 from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFailed
 from supervisor.service.service import Service
@@ -58,6 +59,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     pod_ip: str
     environment: Mapping[str, str]
     """The supervisor's own."""
+    secrets: Secrets
     grace_period_sec: float
     booted_at_wall: float
     """Unix time; files of this engine cannot be older."""
@@ -197,7 +199,7 @@ class PodEngine:
         """What the service executes: the operation's placement through the unit's launcher. Raises LaunchError."""
         placement = self._placed()
         plan = self._plan(placement)
-        launch = unit_launch(self.unit, self._with.environment, self._variables(placement))
+        launch = unit_launch(self.unit, self._with.environment, self._variables(placement), self._with.secrets)
         if not plan.serves_http and plan.probes != launch.probes:
             log.info(
                 "rank %d serves no HTTP: its Http and Tcp probes are not asked, it is well while its processes live",
@@ -268,7 +270,8 @@ class PodEngine:
         return placements.variables(placement, self.engine, pod_ip=self._with.pod_ip)
 
     def _plan(self, placement: StartCmdMsg) -> LaunchPlan:
-        expanded, _ = expanded_unit(self.unit, self._with.environment, self._variables(placement))
+        here = self._with
+        expanded, _ = expanded_unit(self.unit, here.environment, self._variables(placement), here.secrets)
         return plan_launch(expanded, rank_of(placement, pod_ip=self._with.pod_ip))
 
 

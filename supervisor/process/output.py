@@ -20,7 +20,7 @@ from supervisor.process.line_format import Field, LineFormat, bare, json_object,
 from supervisor.process.rate_limit import RateLimit
 from supervisor.process.rotation import RotatingFile
 from supervisor.process.sink import BUFFER_BYTES, MarkingWriter, Sink, drop_mark, write_all_to
-from supervisor.process.stream import ByteStream, LineStream, Stream
+from supervisor.process.stream import ByteStream, LineStream, Redact, Stream
 from supervisor.process.tail import Follower, Gap, Tail
 
 __all__ = ["ContainerStdout", "Follower", "Gap", "Output", "Pipes", "RateLimit"]
@@ -109,11 +109,13 @@ class Output:
         rate_limit: RateLimit | None = None,
         rotate_size: int = ROTATE_SIZE,
         rotate_keep: int = ROTATE_KEEP,
+        redact: Redact | None = None,
     ) -> None:
         """Without `stderr_mode` and `stderr` both streams go the same way. Raise ValueError for an unknown mode."""
         self.unit = unit
         self.tail = Tail(tail_bytes)
         self._rate_limit = rate_limit
+        self._redact = redact
         self._open_file = partial(RotatingFile, max_bytes=rotate_size, keep=rotate_keep)
         self._files: dict[str, tuple[RotatingFile, Sink]] = {}
         self._stdout = self._route("stdout", mode, stdout)
@@ -229,9 +231,9 @@ class Output:
 
     def _stream(self, route: _Route, fields: Mapping[str, Field]) -> Stream:
         if route.writer is None or route.mode not in ("prefix", "json"):
-            return ByteStream(self.tail, route.writer)
+            return ByteStream(self.tail, route.writer, self._redact)
         line_format = self._line_format(route.stream, route.mode, fields)
-        return LineStream(self.tail, route.writer, line_format, self._rate_limit)
+        return LineStream(self.tail, route.writer, line_format, self._rate_limit, self._redact)
 
     def _line_format(self, stream: str, mode: str, fields: Mapping[str, Field]) -> LineFormat:
         if mode == "json":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import select
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from supervisor.process.line_format import LineFormat
@@ -12,6 +12,9 @@ from supervisor.process.lines import MAX_LINE_BYTES, LineSplitter
 from supervisor.process.rate_limit import LineLimiter, RateLimit
 from supervisor.process.sink import MarkingWriter
 from supervisor.process.tail import Tail
+
+Redact = Callable[[bytes], bytes]
+"""Takes out of whole lines what nobody may read."""
 
 
 class Stream(Protocol):
@@ -33,9 +36,10 @@ class ByteStream:
 
     due = math.inf
 
-    def __init__(self, tail: Tail, writer: MarkingWriter | None) -> None:
+    def __init__(self, tail: Tail, writer: MarkingWriter | None, redact: Redact | None = None) -> None:
         self._tail = tail
         self._writer = writer
+        self._redact = redact
         self._rest = b""
 
     def feed(self, data: bytes, now: float) -> None:
@@ -43,12 +47,12 @@ class ByteStream:
             self._writer.write((data,))
         end = data.rfind(b"\n") + 1
         if end:
-            self._tail.append(self._rest + data[:end])
+            self._keep(self._rest + data[:end])
             self._rest = data[end:]
         else:
             self._rest += data
         if len(self._rest) > MAX_LINE_BYTES:
-            self._tail.append(self._rest + b"\n")
+            self._keep(self._rest + b"\n")
             self._rest = b""
 
     def overdue(self, now: float) -> None:
@@ -57,20 +61,29 @@ class ByteStream:
     def finish(self) -> None:
         last, self._rest = self._rest, b""
         if last:
-            self._tail.append(last + b"\n")
+            self._keep(last + b"\n")
+
+    def _keep(self, lines: bytes) -> None:
+        self._tail.append(lines if self._redact is None else self._redact(lines))
 
 
 class LineStream:
     """Cuts, limits and dresses lines (`prefix`, `json`); a line that fits into a pipe's atomic write is never torn."""
 
     def __init__(
-        self, tail: Tail, writer: MarkingWriter, line_format: LineFormat, rate_limit: RateLimit | None
+        self,
+        tail: Tail,
+        writer: MarkingWriter,
+        line_format: LineFormat,
+        rate_limit: RateLimit | None,
+        redact: Redact | None = None,
     ) -> None:
         self._tail = tail
         self._writer = writer
         self._format = line_format
         self._splitter = LineSplitter()
         self._limiter = LineLimiter(rate_limit)
+        self._redact = redact
 
     @property
     def due(self) -> float:
@@ -88,6 +101,8 @@ class LineStream:
     def _pass_on(self, lines: list[bytes], now: float) -> None:
         if not lines:
             return
+        if self._redact is not None:
+            lines = self._redact(b"\n".join(lines)).split(b"\n")
         self._tail.append(b"\n".join(lines) + b"\n")  # the limit is for the log; the tail is bounded anyway
         admitted, suppressed = self._limiter.admit(lines, now)
         if suppressed:

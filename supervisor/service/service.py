@@ -16,6 +16,7 @@ import trio
 
 from supervisor.service import transition_log
 from supervisor.service.changes import Changes
+from supervisor.service.credentials import Secrets
 from supervisor.service.exits import TAIL_LINES, ExitRecord, Exits
 from supervisor.service.launch import Launch, LaunchFactory
 from supervisor.service.operations import Operations, Surroundings
@@ -57,6 +58,7 @@ class Service:
         around: Surroundings | None = None,
         observers: Sequence[Observer] = (),
         chance: Callable[[], float] = random.random,
+        secrets: Secrets | None = None,
     ) -> None:
         self.unit = unit
         self.rules = rules
@@ -70,6 +72,7 @@ class Service:
         self._processes = processes
         self._observers = (*observers, around.moved)
         self._chance = chance
+        self._secrets = secrets or Secrets()
         self._nursery: trio.Nursery | None = None
         self._life = trio.CancelScope(shield=True)
         self._closing = False
@@ -233,7 +236,7 @@ class Service:
     def _hear_of(self, invocation: int, event: ev.Event) -> None:
         """From something that belongs to one invocation; what comes too late is dropped."""
         if invocation == self.state.invocation:
-            self._hear(event)
+            self._hear(self._secrets.redacted(event))
 
     def _report(self, transition: Transition) -> None:
         transition_log.tell(transition, self.epoch)

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from supervisor.unit.values import shown
 
 NOT_CARRIED_OUT: Mapping[str, tuple[object, ...]] = {
-    "Service.LoadCredential": (),
     "Canary": (),
     "Engine.Launcher": ("exec", "llama-server"),
     "Engine.DataParallel": ("none",),
