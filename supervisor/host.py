@@ -56,7 +56,7 @@ def _output(stdout: ContainerStdout, default_mode: str, redact: Redact | None, u
         stdout,
         stderr_mode=logging.stderr,
         tail_bytes=logging.tail_bytes,
-        rate_limit=limit if logging.rate_limit_burst else None,
+        rate_limit=limit if limit.burst and limit.interval_sec else None,
         rotate_size=logging.rotate_size,
         rotate_keep=logging.rotate_keep,
         redact=redact,

@@ -30,8 +30,8 @@ from supervisor.settings_file import (
     setting,
     word,
 )
-from supervisor.unit.graph import Graph
 from supervisor.unit.model import Unit
+from supervisor.unit.stop_budget import stop_budget
 from supervisor.unit.values import Mismatch, list_of, mapped, matching
 
 __all__ = ["ConfigurationError", "Settings", "load_settings", "runtime_directories", "shutdown_timeout"]
@@ -107,7 +107,7 @@ class SupervisorSection:
     grace_period_sec: float = setting(duration(0, DAY), 120.0, "after a start probes cannot make it abnormal")
     suicide_threshold: int = setting(integer(1, 1000), 5, "abnormal ticks in a row before the end")
     shutdown_timeout_sec: float | None = setting(
-        duration(1, DAY), None, "of an orderly stop; default: the longest chain of stop time-outs"
+        duration(1, DAY), None, "of an orderly stop; default: drain, the longest chain of stop time-outs, and 5 s"
     )
     drain_sec: float = setting(duration(0, DAY), 0.0, "how long a leaving engine may finish its requests")
     drain_delay_sec: float = setting(duration(0, HOUR), 0.0, "until routers know that this pod is leaving")
@@ -290,8 +290,12 @@ def _periods(settings: Settings) -> Iterator[Mistake]:
 
 
 def shutdown_timeout(supervisor: SupervisorSection, units: Sequence[Unit]) -> float:
-    """Seconds that an orderly stop may take: as set, else what the slowest chain of stops needs."""
+    """Seconds that an orderly stop may take: as set, else what it needs."""
     if supervisor.shutdown_timeout_sec is not None:
         return supervisor.shutdown_timeout_sec
-    stops = {unit.name: unit.service.stop.timeout_sec for unit in units}
-    return Graph.of(units).longest_chain(stops) + SHUTDOWN_MARGIN_SEC
+    return shutdown_needs(supervisor, units)
+
+
+def shutdown_needs(supervisor: SupervisorSection, units: Sequence[Unit]) -> float:
+    """Until routers know and requests are finished, then the slowest chain of stops, and a margin for our own end."""
+    return supervisor.drain_sec + supervisor.drain_delay_sec + stop_budget(units).seconds + SHUTDOWN_MARGIN_SEC
