@@ -103,7 +103,9 @@ class PodOperations:
                     await self._pod.units.start(name, asked_by=asked_by)
             case "stop":
                 self._hold(service, asked_by)
-                await self._pod.units.stop(name, asked_by=asked_by, reason="asked for")
+                report = await self._pod.units.stop(name, asked_by=asked_by, reason="asked for")
+                if not report.gone:
+                    raise Refused(f"cannot stop {name}: {'; '.join(report.survivors)}")
             case "restart":
                 await self._pod.units.restart(name, asked_by=asked_by, reason="asked for")
             case "reset-failed":

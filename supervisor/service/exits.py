@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -13,6 +13,8 @@ from supervisor.wire import ExitView, timestamp
 
 EXITS_KEPT = 20
 TAIL_LINES = 40
+TAIL_CHARACTERS = 16 * 1024
+"""Of one exit: the lines of some programs are long, and there are many units."""
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
@@ -39,6 +41,18 @@ class ExitRecord(msgspec.Struct, frozen=True):
             core_dumped=ending.core_dumped,
             log_tail=self.log_tail,
         )
+
+
+def last_lines(lines: Sequence[str]) -> tuple[str, ...]:
+    """As many of the newest as an exit may keep, the last one cut if it alone is too long."""
+    kept: list[str] = []
+    room = TAIL_CHARACTERS
+    for line in reversed(lines[-TAIL_LINES:]):
+        if len(line) > room and kept:
+            break
+        kept.append(line[-room:])
+        room -= len(line)
+    return tuple(reversed(kept))
 
 
 class Exits:
