@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import trio
 from msgspec.structs import replace
@@ -185,6 +186,7 @@ async def test_limits_and_priorities_reach_the_process() -> None:
         assert os.getpriority(os.PRIO_PROCESS, child.pid) == 5
         assert Path(f"/proc/{child.pid}/oom_score_adj").read_text().strip() == "300"
         assert os.sched_getaffinity(child.pid) == {0}
+        assert psutil.Process(child.pid).ionice().ioclass == psutil.IOPRIO_CLASS_IDLE
 
 
 @pytest.mark.skipif(not CAN_BECOME_OTHER_USERS, reason="becoming another user needs CAP_SETUID")

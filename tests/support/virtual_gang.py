@@ -197,6 +197,7 @@ async def open_gang(
     fault_tolerance: dict[str, object] | None = None,
     supervisor: dict[str, object] | None = None,
     without_controller: bool = False,
+    relations: str = "",
 ) -> AsyncIterator[Gang]:
     """`size` pods that boot at once, and their controller. Ends with the block, and then checks what must hold."""
     with tempfile.TemporaryDirectory() as volumes:
@@ -223,7 +224,9 @@ async def open_gang(
                     "fault_tolerance_config": fault_tolerance or {},
                     "auth": {"allow_anonymous": True},
                 }
-                pod = VirtualPod(world.network, Path(volumes) / ip, ip, settings, gang.history, script or Script())
+                pod = VirtualPod(
+                    world.network, Path(volumes) / ip, ip, settings, gang.history, script or Script(), relations
+                )
                 gang.pods.append(pod)
                 nursery.start_soon(pod.run)
             await gang.until(lambda: all(pod.boots and hasattr(pod.it, "operations") for pod in gang.pods), every=0)
@@ -233,4 +236,4 @@ async def open_gang(
     assert not broken, "\n".join((*broken, gang.story()))
 
 
-__all__ = ["ENGINE", "JOB", "Gang", "Script", "VirtualPod", "open_gang"]
+__all__ = ["ENGINE", "JOB", "STORE", "Gang", "Script", "VirtualPod", "open_gang"]

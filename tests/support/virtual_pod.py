@@ -100,6 +100,8 @@ class VirtualPod:
     """Of its podvisor.toml."""
     history: list[Record]
     script: Script = field(default_factory=Script)
+    relations: str = ""
+    """More lines for the engine's [Unit]."""
     boots: list[Boot] = field(default_factory=list)
     """One for each container, the newest last."""
     deaf: bool = False
@@ -178,6 +180,7 @@ class VirtualPod:
         units.mkdir(parents=True)
         for name, text in UNITS.items():
             (units / f"{name}.toml").write_text(text)
+        (units / f"{ENGINE}.toml").write_text(ENGINE_UNIT.replace("[Unit]\n", f"[Unit]\n{self.relations}\n"))
         (self.directory / "podvisor.json").write_text(json.dumps(self.settings))
 
 
@@ -270,6 +273,7 @@ class Boot:
                 nursery.start_soon(self._watch)
                 self.operations.link = link
                 self.pod.farewell = link.heartbeat.leave
+                self.pod.relaunch_request.ask = self.operations.ask_for_relaunch
                 nursery.start_soon(link.run)
         finally:
             network.close(ip, PORT)
