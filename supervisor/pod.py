@@ -103,8 +103,10 @@ class Pod:
         """`registered`: whether the controller knows this pod; None without one."""
         endpoint = self.supervision.node_manager.judgement().status if self.supervision is not None else None
         counted = tuple(self.units) if self.supervision is None else (self.supervision.engine.service,)
+        waiting = (service.unit.name for service in self.units if not service.state.satisfied)
+        displaced = self.units.displaced()
         return readiness(
-            waiting=[service.unit.name for service in self.units if not service.state.satisfied],
+            waiting=[name for name in waiting if name not in displaced],
             registered=registered,
             endpoint=endpoint,
             ending=self._ending.reason,

@@ -200,6 +200,17 @@ class Units:
         """Those that run and go down with this one: bound to it or part of it, at any distance."""
         return frozenset(other for other in self._graph.restart_stops(name) if runs(self._services[other].state))
 
+    def displaced(self) -> frozenset[str]:
+        """Those that are down because one that they conflict with is not, and those that went down with them."""
+        rivals = {
+            name
+            for name, service in self._services.items()
+            if service.state.at_rest
+            and any(not self._services[other].state.at_rest for other in self._graph.conflicts[name])
+        }
+        along = {other for name in rivals for other in self._graph.stopped_with(name)}
+        return frozenset(rivals | {name for name in along if self._services[name].state.at_rest})
+
     def __iter__(self) -> Iterator[Service]:
         """In the order in which they start."""
         return (self._services[name] for name in self._graph.start_order() if name in self._services)

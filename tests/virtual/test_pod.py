@@ -200,3 +200,17 @@ async def test_a_standalone_engine_is_restarted_through_its_unit(tmp_path: Path,
         pod.processes.crash(store.state.pid)
         await engine.wait_until(lambda state: state.started == 2 and state.ready_once)
         assert pod.processes.most_alive["engine"] == 1
+
+
+async def test_a_unit_that_a_conflict_keeps_down_is_not_waited_for(tmp_path: Path, autojump_clock: MockClock) -> None:
+    rival = '[Unit]\nAfter = ["store"]\nConflicts = ["store"]\n[Service]\nExecStart = ["engine"]\n'
+    bound = '[Unit]\nBindsTo = ["{0}"]\nAfter = ["{0}"]\n[Service]\nExecStart = ["engine"]\n'
+    units = {"rival": rival, "left": bound.format("store"), "right": bound.format("rival")}
+    async with running(tmp_path, store=STORE, **units) as pod:
+        assert pod.it.units.displaced() == {"rival", "right"}
+        assert pod.it.readiness(None) == Readiness(not_started="", not_ready="")
+        await pod.it.units.start("right", asked_by="operator")  # and what it is bound to
+        assert pod.it.units.displaced() == {"store", "left"}
+        assert pod.it.readiness(None) == Readiness(not_started="", not_ready="")
+        await pod.it.units.stop("rival", asked_by="operator", reason="maintenance")
+        assert "rival" in pod.it.readiness(None).not_ready
