@@ -107,6 +107,18 @@ async def test_stopping_the_other_stops_first_what_is_bound_and_starting_it_does
         assert world.state("sidecar") is SubState.READY
 
 
+async def test_units_that_a_person_stopped_together_have_seen_each_other_go_down_and_owe_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    units = related("store"), related("sidecar", binds_to=("store",)), related("third", binds_to=("sidecar",))
+    async with pod(*units, programs={"third": LATE}) as world:
+        await all_up(world)
+        await world.units.stop("store", asked_by="operator", reason="maintenance")
+        await world.units.start("sidecar", asked_by="operator")
+        await trio.sleep(100.0)
+        assert world.state("third") is SubState.DEAD
+
+
 async def test_what_is_bound_to_a_skipped_unit_is_skipped(autojump_clock: MockClock) -> None:
     master = related("store", parts={"conditions": Conditions(node_rank=0)})
     async with pod(master, bound(), variables={"NODE_RANK": "1"}) as world:
