@@ -110,8 +110,8 @@ async def test_stopping_the_other_stops_first_what_is_bound_and_starting_it_does
 async def test_units_that_a_person_stopped_together_have_seen_each_other_go_down_and_owe_nothing(
     autojump_clock: MockClock,
 ) -> None:
-    units = related("store"), related("sidecar", binds_to=("store",)), related("third", binds_to=("sidecar",))
-    async with pod(*units, programs={"third": LATE}) as world:
+    sidecar = related("sidecar", binds_to=("store",), after=("third",))  # so that it stops before what is bound to it
+    async with pod(related("store"), sidecar, related("third", binds_to=("sidecar",))) as world:
         await all_up(world)
         await world.units.stop("store", asked_by="operator", reason="maintenance")
         await world.units.start("sidecar", asked_by="operator")
