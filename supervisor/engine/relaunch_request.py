@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from supervisor.service.service import Service
+from supervisor.shared.error_window import ErrorWindow
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +56,16 @@ class RelaunchRequest:
             self._under_way = False
 
     async def _ask_until_taken(self, reason: str) -> None:
-        service = self._service()
+        service, errors = self._service(), ErrorWindow()
         invocation = service.state.invocation
         while service.state.invocation == invocation and service.state.pid is not None:
             try:
                 await self.ask(reason)
             except NotTaken as refusal:
-                log.warning("cannot relaunch the gang yet: %s; asked again in %g s", refusal, ASK_AGAIN_SEC)
+                held_back = errors.admit("relaunch", trio.current_time())
+                if held_back is not None:
+                    message = "cannot relaunch the gang yet (%s): %s; asked again every %g s"
+                    log.warning(message, reason, refusal, ASK_AGAIN_SEC, extra={"held_back": held_back})
             else:
                 log.warning("the gang is relaunched: %s", reason, extra={"unit": service.unit.name})
                 return
