@@ -16,6 +16,7 @@ from supervisor.pod import Pod
 from supervisor.service import units
 from supervisor.service.outcomes import StartFailed
 from supervisor.service.service import Service
+from supervisor.unit.states import SubState
 
 if TYPE_CHECKING:
     from supervisor.engine.link import ControllerLink
@@ -103,9 +104,9 @@ class PodOperations:
                     await self._pod.units.start(name, asked_by=asked_by)
             case "stop":
                 self._hold(service, asked_by)
-                report = await self._pod.units.stop(name, asked_by=asked_by, reason="asked for")
-                if not report.gone:
-                    raise Refused(f"cannot stop {name}: {'; '.join(report.survivors)}")
+                await self._pod.units.stop(name, asked_by=asked_by, reason="asked for")
+                if service.state.sub_state is SubState.UNKILLABLE:
+                    raise Refused(f"cannot stop {name}: {service.state.reason}")
             case "restart":
                 await self._pod.units.restart(name, asked_by=asked_by, reason="asked for")
             case "reset-failed":

@@ -151,7 +151,7 @@ async def test_without_sigkill_a_survivor_is_named(tmp_path: Path) -> None:
         await running.online()
         stop = await running.command("stop", "web")
         assert stop.returncode == 1
-        assert "cannot stop web: pid" in stop.stderr
+        assert "cannot stop web: cannot kill pid" in stop.stderr
         view = (await running.units())["web"]
         assert view.sub_state == "unkillable"
 
