@@ -121,12 +121,12 @@ def _unreadable(path: str) -> str | None:
 
 
 def _why_not(program: str, search: str | None, directory: str | None) -> str | None:
+    if directory is not None and not Path(directory).is_dir():
+        return f"there is no directory {directory!r} to run it in (WorkingDirectory)"
     if "/" not in program:
         if shutil.which(program, path=search) is None:
             return f"cannot find {program!r} in PATH ({search or 'not set'})"
         return None
-    if directory is not None and not Path(directory).is_dir():
-        return f"there is no directory {directory!r} to run it in (WorkingDirectory)"
     path = Path(directory or "/", program)
     if not path.exists():
         return f"there is no {str(path)!r}"

@@ -167,13 +167,18 @@ def test_programs_of_this_machine(units: Path) -> None:
     (units / "folder.toml").write_text('[Service]\nExecStart = ["/tmp"]\n')
     (units / "plain.toml").write_text(f'[Service]\nExecStart = ["./app.toml"]\nWorkingDirectory = "{units}"\n')
     (units / "lost.toml").write_text('[Service]\nExecStart = ["/nowhere"]\n')
+    (units / "away.toml").write_text('[Service]\nExecStart = ["true"]\nWorkingDirectory = "/no/where"\n')
+    (units / "files.toml").write_text('[Service]\nExecStart = ["true"]\nLoadCredential = ["a:/no/a", "b:/tmp"]\n')
     result = CliRunner().invoke(command, [str(units)])
     assert result.output.replace(f"{units}/", "").splitlines() == [
         "app.toml:2: Service.ExecStart: cannot find 'no-such-program' in PATH (/bin)",
+        "away.toml:2: Service.ExecStart: there is no directory '/no/where' to run it in (WorkingDirectory)",
+        "files.toml:3: Service.LoadCredential: there is no '/no/a'",
+        "files.toml:3: Service.LoadCredential: '/tmp' cannot be read",
         "folder.toml:2: Service.ExecStart: '/tmp' cannot be executed",
         "lost.toml:2: Service.ExecStart: there is no '/nowhere'",
         "plain.toml:2: Service.ExecStart: 'app.toml' cannot be executed",
-        "4 problems found",
+        "7 problems found",
     ]
 
 
