@@ -13,7 +13,7 @@ import msgspec
 
 from supervisor.unit.errors import Problem
 from supervisor.unit.expand import CREDENTIAL, ExpansionError, expand, undefined_variables
-from supervisor.unit.model import Command, ExecCheck, Unit
+from supervisor.unit.model import Command, ExecCheck, Launcher, Unit
 from supervisor.unit.parse import LoadedUnit
 from supervisor.unit.suggest import nearest
 from supervisor.unit.timing_checks import timing_remarks
@@ -25,6 +25,10 @@ PLACEMENT = frozenset({
 })  # fmt: skip
 """Design 2. An engine gets them all at its start; another unit only those that are known by then."""
 _NODE_ADDRESS = re.compile(r"NODE_ADDR_\d+")
+
+
+LAUNCHER_PROGRAMS: Mapping[Launcher, str] = {Launcher.LLAMA_SERVER: "llama-server"}
+"""What is run without a Command; a launcher that is missing here is not looked for."""
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -121,6 +125,8 @@ def _commands(unit: Unit) -> Iterator[tuple[KeyPath, str]]:
             yield (section, "Exec"), probe.check.command.argv[0]
     if unit.engine is not None and unit.engine.command:
         yield ("Engine", "Command"), unit.engine.command[0]
+    elif unit.engine is not None and unit.engine.launcher in LAUNCHER_PROGRAMS:
+        yield ("Engine", "Launcher"), LAUNCHER_PROGRAMS[unit.engine.launcher]
 
 
 def _undefined(loaded: LoadedUnit, variables: Mapping[str, str]) -> Iterator[tuple[bool, Problem]]:

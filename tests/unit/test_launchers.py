@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from supervisor.engine.launchers import LaunchPlan, Rank, plan_launch, rank_of
 from supervisor.engine.launchers.arguments import arguments
+from supervisor.unit.machine_checks import LAUNCHER_PROGRAMS
 from supervisor.unit.model import (
     Canary,
     Command,
@@ -310,3 +311,8 @@ def test_a_rank_as_the_launchers_see_it() -> None:
         followers=("10.0.0.2", "10.0.0.3"),
         pod_ip="10.0.0.2",
     )
+
+
+@pytest.mark.parametrize("launcher", LAUNCHER_PROGRAMS)
+def test_verify_looks_for_the_program_that_is_run(launcher: Launcher) -> None:
+    assert planned(Engine(launcher=launcher, model="/m")).argv[0] == LAUNCHER_PROGRAMS[launcher]

@@ -71,9 +71,13 @@ def test_programs_are_expanded_and_found_where_the_unit_would(tmp_path: Path) ->
         "b": '[Service]\nWorkingDirectory = "/work"\nExecStart = ["./tool"]\n',
         "c": '[Service]\nEnvironment = { PATH = "/own" }\nExecStart = ["x"]\n',
         "d": '[Engine]\nLauncher = "llama-server"\nCommand = ["nowhere"]\n',
+        "f": '[Engine]\nLauncher = "llama-server"\nRestartWith = "local"\nBasePort = 2\n',
         "e": '[Service]\nExecStart = ["${NODE_RANK}"]\n[Engine]\nBasePort = 1\nRestartWith = "local"\n',
     }
-    assert _find(tmp_path, files, {"DIR": "/bin"}) == ["here: d.toml:3: Engine.Command: no nowhere"]
+    assert _find(tmp_path, files, {"DIR": "/bin"}) == [
+        "here: d.toml:3: Engine.Command: no nowhere",
+        "here: f.toml:2: Engine.Launcher: no llama-server",
+    ]
 
 
 def test_variables_are_judged_by_when_they_are_known(tmp_path: Path) -> None:
