@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from supervisor.unit.restart import Ending
+from supervisor.unit.restart import Ending, Result
 from supervisor.wire import ExitView, timestamp
 
 EXITS_KEPT = 20
@@ -41,6 +41,14 @@ class ExitRecord(msgspec.Struct, frozen=True):
             core_dumped=ending.core_dumped,
             log_tail=self.log_tail,
         )
+
+
+def may_be_oom(ending: Ending) -> bool:
+    """Whether an OOM kill that was seen meanwhile explains this ending.
+
+    A critical process that the kernel killed takes its engine along: then the main process dies by a signal of ours.
+    """
+    return not ending.asked and (ending.signal == "SIGKILL" or ending.result is Result.PROTOCOL)
 
 
 def last_lines(lines: Sequence[str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import trio
 from supervisor.service import transition_log
 from supervisor.service.changes import Changes
 from supervisor.service.credentials import Secrets
-from supervisor.service.exits import TAIL_LINES, ExitRecord, Exits, last_lines
+from supervisor.service.exits import TAIL_LINES, ExitRecord, Exits, last_lines, may_be_oom
 from supervisor.service.launch import Launch, LaunchFactory
 from supervisor.service.operations import Operations, Surroundings
 from supervisor.service.outcomes import Observer, StartFailed, StopReport, Transition
@@ -28,7 +28,7 @@ from supervisor.unit import events as ev
 from supervisor.unit.descent import BACKSTOP_SEC, KILL_DEADLINE_SEC
 from supervisor.unit.machine import step
 from supervisor.unit.model import Unit
-from supervisor.unit.restart import Ending, Result
+from supervisor.unit.restart import Ending
 from supervisor.unit.start_clock import progress_at
 from supervisor.unit.state import Rules, UnitState
 from supervisor.unit.states import SubState
@@ -269,8 +269,6 @@ class Service:
 
     def _record(self, ending: Ending) -> None:
         invocation = self._operations.invocation
-        # A worker that the kernel killed takes its engine along: then the signal is ours.
-        looks_like_it = ending.signal == "SIGKILL" or ending.result is Result.PROTOCOL
-        oom = invocation is not None and not ending.asked and looks_like_it and invocation.saw_oom_kill()
+        oom = invocation is not None and may_be_oom(ending) and invocation.saw_oom_kill()
         tail = last_lines(self.output.lines_of_life(TAIL_LINES))
         self.exits.add(ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail))

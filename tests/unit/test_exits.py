@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from supervisor.service.exits import EXITS_KEPT, TAIL_CHARACTERS, TAIL_LINES, ExitRecord, Exits, last_lines
+from supervisor.service.exits import EXITS_KEPT, TAIL_CHARACTERS, TAIL_LINES, ExitRecord, Exits, last_lines, may_be_oom
 from supervisor.unit.model import Command, Engine
 from supervisor.unit.model import Service as ServiceTable
 from supervisor.unit.restart import CleanExits, Ending, RestartSettings, Result, result_of_exit
@@ -74,3 +74,17 @@ def test_a_dash_before_the_program_makes_every_exit_a_clean_one_but_not_an_engin
     assert rules_of(unit(service=run, engine=Engine())).clean_exits is CleanExits.NEVER
     for code, signal in ((3, None), (None, "SIGKILL")):
         assert result_of_exit(RestartSettings(), CleanExits.ALWAYS, code, signal, False) is Result.SUCCESS
+
+
+@pytest.mark.parametrize(
+    "ending, expected",
+    [
+        (Ending(Result.SIGNAL, "killed by SIGKILL", signal="SIGKILL"), True),
+        (Ending(Result.SIGNAL, "killed by SIGKILL", signal="SIGKILL", asked_by="operator"), False),
+        (Ending(Result.PROTOCOL, "critical process worker (pid 7) is gone", signal="SIGTERM"), True),
+        (Ending(Result.EXIT_CODE, "exited with code 1", code=1), False),
+        (CRASH, False),
+    ],
+)
+def test_which_endings_an_oom_kill_explains(ending: Ending, expected: bool) -> None:
+    assert may_be_oom(ending) is expected
