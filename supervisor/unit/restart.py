@@ -148,7 +148,8 @@ def backoff(settings: RestartSettings, restarts_in_a_row: int, jitter: float) ->
     elif restarts_in_a_row > steps:
         delay = last
     else:
-        delay = first * (last / first) ** ((restarts_in_a_row - 1) / steps)
+        # The least of RestartSec makes the quotient infinite.
+        delay = min(last, first * (last / first) ** ((restarts_in_a_row - 1) / steps))
     return delay * (1 + settings.jitter * jitter)
 
 

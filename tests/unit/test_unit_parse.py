@@ -312,9 +312,6 @@ EXTERNAL = '[Service]\nType = "external"\n'
         ("Service = 1", ["u.toml:1: Service: found 1, expected a table"]),
         (START + "execstop = 1", ["u.toml:3: Service.execstop: unknown key 'execstop'; did you mean 'ExecStop'?"]),
         (START + "Nice = 99", ["u.toml:3: Service.Nice: found 99, expected a whole number from -20 to 19"]),
-        (START + 'LoadCredential = ["token:/run/token"]', [
-            "u.toml:3: Service.LoadCredential: [\"token:/run/token\"] is known, but not carried out by this version"
-        ]),
         (START + "[Canary]\nEnabled = true", ["u.toml:3: Canary: known, but not carried out by this version"]),
         (START + "[Engine]\nEndpoints = 2", [
             "u.toml:4: Engine.Endpoints: 2 is known, but not carried out by this version; 1 would be"
