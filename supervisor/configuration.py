@@ -23,7 +23,7 @@ from supervisor.settings import Settings, load_settings, runtime_directories
 from supervisor.settings_file import ENVIRONMENT
 from supervisor.shared.tokens import TokenError, TokenFile
 from supervisor.unit.errors import ConfigurationError, Problem
-from supervisor.unit.expand import ExpansionError, expand_unit, undefined_variables
+from supervisor.unit.expand import CREDENTIAL, ExpansionError, expand_unit, undefined_variables
 from supervisor.unit.machine_checks import PLACEMENT, is_placement
 from supervisor.unit.model import Engine, RestartWith, Unit
 from supervisor.unit.parse import load, load_units
@@ -190,7 +190,8 @@ def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:
     """
     by_pod = {name for name in environment if name in BY_POD or name.startswith("POD_")}
     by_rank = PLACEMENT | {name for name in undefined_variables(unit, frozenset()) if is_placement(name)}
-    as_written = {name: f"${{{name}}}" for name in by_pod | by_rank}
+    secret = {f"{CREDENTIAL}{name}" for name, _ in unit.service.execution.credentials}
+    as_written = {name: f"${{{name}}}" for name in by_pod | by_rank | secret}
     try:
         shared = expand_unit(unit, {**environment, **as_written})
     except ExpansionError:

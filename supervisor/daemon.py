@@ -35,6 +35,7 @@ from supervisor.process.output import ContainerStdout
 from supervisor.process.sink import Sink
 from supervisor.process.subreaper import become_subreaper, is_pid_one
 from supervisor.process.threads import in_thread_or_here
+from supervisor.service.credentials import Secrets
 from supervisor.shared import logs
 from supervisor.shared.last_deadline import exit_after
 from supervisor.shared.listening import CannotListen
@@ -89,7 +90,12 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
         become_subreaper()
     stop_ignoring_signals()
     children, stdout, stderr = Children(), ContainerStdout(STDOUT), ContainerStdout(STDERR)
-    pod = Pod(configuration, linux_host(children, stdout, configuration.units), ending, nm_port=listeners.nm_port)
+    secrets = Secrets()
+    host = linux_host(children, stdout, configuration.units, secrets)
+    pod = Pod(configuration, host, ending, nm_port=listeners.nm_port)
+
+    def dump(text: bytes) -> None:
+        stderr.write(secrets.redact_bytes(text))
 
     def reopen() -> None:
         pod.units.reopen_logs()
@@ -100,9 +106,9 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
         _written(stderr),
         _written(stdout),
         _beside(children.run),
-        _beside(partial(handle_signals, ending, section.exit_on_term, stderr.write, reopen, pod.reloads.hang_up)),
+        _beside(partial(handle_signals, ending, section.exit_on_term, dump, reopen, pod.reloads.hang_up)),
     ):
-        with logs.written_by(stderr.write):
+        with logs.written_by(stderr.write), logs.redacted_by(secrets.redact):
             _greet(configuration)
             await live(
                 pod,

@@ -17,8 +17,10 @@ from supervisor.process.drops import DropObserver
 from supervisor.process.gate import run_gate
 from supervisor.process.output import ContainerStdout, Output, rate_limit_of
 from supervisor.process.segments import segments_of
+from supervisor.process.stream import Redact
 from supervisor.process.threads import in_thread_or_here
 from supervisor.reload import Files
+from supervisor.service.credentials import Secrets
 from supervisor.service.processes import LinuxProcesses, Processes
 from supervisor.service.unit_output import UnitOutput
 from supervisor.unit.model import Unit
@@ -35,20 +37,26 @@ class Host(msgspec.Struct, frozen=True):
         in_thread_or_here, abandon_on_cancel=True
     )
     """Reads files that may be on a disk that hangs, which must not hold up the end."""
+    secrets: Secrets = msgspec.field(default_factory=Secrets)
+    """What units have loaded, and nobody is shown."""
 
 
-def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit]) -> Host:
+def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit], secrets: Secrets) -> Host:
     """This container, through the one module that forks and reaps."""
+    redact = secrets.redact_bytes if any(unit.service.execution.credentials for unit in units) else None
     return Host(
         processes=LinuxProcesses(children),
         gate=partial(run_gate, children),
         segments_of=segments_of,
-        output_of=partial(_output, stdout, units[0].name if len(units) == 1 else None),
+        output_of=partial(_output, stdout, units[0].name if len(units) == 1 else None, redact),
         write_stdout=stdout.write,
+        secrets=secrets,
     )
 
 
-def _output(stdout: ContainerStdout, alone: str | None, unit: Unit, drops: DropObserver) -> Output:
+def _output(
+    stdout: ContainerStdout, alone: str | None, redact: Redact | None, unit: Unit, drops: DropObserver
+) -> Output:
     """`alone`: the only unit there was at the start, whose lines need no name; those that a reload adds have one."""
     logging = unit.service.logging
     default_mode = "pass" if unit.name == alone else "prefix"
@@ -63,4 +71,5 @@ def _output(stdout: ContainerStdout, alone: str | None, unit: Unit, drops: DropO
         rotate_keep=logging.rotate_keep,
         default_mode=default_mode,
         drops=drops,
+        redact=redact,
     )

@@ -27,6 +27,7 @@ from supervisor.engine.model.rules import coordinated_rules, standalone_rules
 from supervisor.engine.pod_engine import PodEngine
 from supervisor.engine.pod_engine import Surroundings as EngineSurroundings
 from supervisor.engine.register_manager import RegisterManager, ServicePorts
+from supervisor.engine.relaunch_request import RelaunchRequest
 from supervisor.engine.run_history import RunHistory
 from supervisor.engine.supervision import NOBODY, EngineSupervision, Observers, SupervisionSettings
 from supervisor.host import Host
@@ -81,10 +82,12 @@ class Pod:
         """Around the drain of an orderly end."""
         self.supervisions: dict[str, EngineSupervision] = {}
         """By the name of the engine's unit file; the one that may belong to a gang comes first."""
+        self.relaunch_request = RelaunchRequest(self._first_of_gang)
         self.units = Units(
             Graph.of(configuration.units),
             lambda: {**configuration.environment, **self._placement()},
             started_elsewhere=[unit.name for unit in configuration.units if self._waits_for_controller(unit)],
+            gang={unit.name: self.relaunch_request.make for unit in configuration.units if self._in_gang(unit)},
         )
         self._archive = ExitArchive(configuration.state_dir, configuration.boot_id)
         for unit in configuration.units:
@@ -164,8 +167,10 @@ class Pod:
         supervision = self.supervision
         endpoint = supervision.node_manager.endpoint_status() if supervision is not None else None
         counted = tuple(self.units) if supervision is None else supervision.engine.services
+        waiting = (service.unit.name for service in self.units if not service.state.satisfied)
+        displaced = self.units.displaced()
         return readiness(
-            waiting=[service.unit.name for service in self.units if not service.state.satisfied],
+            waiting=[name for name in waiting if name not in displaced],
             registered=registered,
             endpoint=endpoint,
             ending=self._ending.reason,
@@ -220,13 +225,14 @@ class Pod:
             around=self.units.surroundings_of(unit.name, before_spawn),
             observers=self._observers(unit, exits),
             exits=exits,
+            secrets=self._host.secrets,
         )
 
     def _definition(self, unit: Unit) -> Definition:
         if unit.engine is not None:
             return Definition(unit, self._engine_rules(unit), lambda: self._endpoint(unit).launch())
-        environment = self._configuration.environment
-        return Definition(unit, rules_of(unit), lambda: unit_launch(unit, environment, self._placement()))
+        environment, secrets = self._configuration.environment, self._host.secrets
+        return Definition(unit, rules_of(unit), lambda: unit_launch(unit, environment, self._placement(), secrets))
 
     async def _read_files(self) -> Files:
         """As they are now. Raise ConfigurationError."""
@@ -267,6 +273,10 @@ class Pod:
 
     # --- the engine ----------------------------------------------------------------------------------------------
 
+    def _first_of_gang(self) -> Service:
+        assert self.supervision is not None, "only one rank of a gang asks"
+        return self.supervision.engine.services[0]
+
     def _engine_of(self, unit: Unit) -> PodEngine:
         assert unit.engine is not None, f"{unit.name} is no engine"
         return self.supervisions[unit.engine.declared_by].engine
@@ -291,6 +301,7 @@ class Pod:
                 here=Here(
                     pod_ip=configuration.pod_ip,
                     environment=configuration.environment,
+                    secrets=self._host.secrets,
                     fabric=configuration.fabric,
                     device_num=section.device_num,
                     grace_period_sec=section.grace_period_sec,

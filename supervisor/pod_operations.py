@@ -16,6 +16,7 @@ from supervisor.api.operations import ControllerAway, NoSuchUnit, Refused, Wrong
 from supervisor.engine.controller_errors import ControllerError, ControllerUnreachable
 from supervisor.engine.model import progress
 from supervisor.engine.model.operation import Operation
+from supervisor.engine.relaunch_request import NotTaken
 from supervisor.engine.supervision import CannotPlace
 from supervisor.pod import Pod
 from supervisor.process.tail import Follower, Gap, Line, Tail, follow, merged
@@ -25,6 +26,7 @@ from supervisor.service.outcomes import StartFailed
 from supervisor.service.service import Service
 from supervisor.shared.event_ring import EventRing
 from supervisor.unit.errors import ConfigurationError
+from supervisor.unit.states import SubState
 from supervisor.unit_views import graph_view, problems_body, reload_view
 
 if TYPE_CHECKING:
@@ -101,24 +103,39 @@ class PodOperations:
             try:
                 async with trio.open_nursery() as nursery:
                     for service in supervision.engine.services:
-                        nursery.start_soon(partial(service.restart, asked_by=asked_by, reason=RELAUNCH_REASON))
+                        name = service.unit.name
+                        nursery.start_soon(
+                            partial(self._pod.units.restart, name, asked_by=asked_by, reason=RELAUNCH_REASON)
+                        )
             except* StartFailed as failures:
                 why = "; ".join(str(failure) for failure in failures.exceptions)
                 raise Refused(f"cannot relaunch {supervision.engine.name}: {why}") from failures
             return wire.RelaunchBegun(message="the engine was relaunched here")
-        instance_id = supervision.operator.state.instance_id
+        run = await self.relaunch_gang(f"asked for by {asked_by}")
+        return wire.RelaunchBegun(
+            message=f"run {run.id} relaunches instance {run.instance_id}; `podvisor relaunches {run.id}` shows it",
+            run_id=run.id,
+        )
+
+    async def relaunch_gang(self, reason: str) -> wire.RunView:
+        """The run that the controller has begun. Raises Refused, ControllerAway; then nothing was done."""
+        supervision = self._pod.supervision
+        instance_id = 0 if supervision is None else supervision.operator.state.instance_id
         if self.link is None or not instance_id:
             raise Refused("this pod belongs to no instance yet: the controller has not started it")
         try:
-            run = await self.link.client.relaunch(instance_id, f"asked for by {asked_by}")
+            return await self.link.client.relaunch(instance_id, reason)
         except ControllerUnreachable as error:
             raise ControllerAway(f"cannot reach the controller: {error}; nothing was done") from error
         except ControllerError as error:
             raise Refused(f"the controller did not take it: {error}; nothing was done") from error
-        return wire.RelaunchBegun(
-            message=f"run {run.id} relaunches instance {instance_id}; `podvisor relaunches {run.id}` shows it",
-            run_id=run.id,
-        )
+
+    async def ask_for_relaunch(self, reason: str) -> None:
+        """For what cannot be done to one rank alone. Raises NotTaken."""
+        try:
+            await self.relaunch_gang(reason)
+        except (Refused, ControllerAway) as refusal:
+            raise NotTaken(str(refusal)) from refusal
 
     async def reload(self, asked_by: str, *, dry_run: bool) -> wire.ReloadView:
         """Raises Refused while another one is carried out or the pod leaves, WrongFiles."""
@@ -176,8 +193,10 @@ class PodOperations:
             case "stop":
                 self._hold(service, asked_by)
                 await self._pod.units.stop(name, asked_by=asked_by, reason="asked for")
+                if service.state.sub_state is SubState.UNKILLABLE:
+                    raise Refused(f"cannot stop {name}: {service.state.reason}")
             case "restart":
-                await service.restart(asked_by=asked_by, reason="asked for")
+                await self._pod.units.restart(name, asked_by=asked_by, reason="asked for")
             case "reset-failed":
                 service.reset_failed()
             case _:
@@ -185,10 +204,19 @@ class PodOperations:
 
     def _check_alone(self, service: Service, verb: str, local: bool) -> None:
         """One rank of a gang cannot be restarted alone: the others would wait for it for ever (design 4)."""
-        supervision = self._pod.supervision_of(service)
-        if supervision is None or not supervision.coordinated:
+        gang = self._pod.supervision
+        if gang is None or not gang.coordinated:
             return
-        held = supervision.operator.state.held_by is not None
+        along = self._pod.units.held_up_by(service.unit.name)
+        ranks = [rank.unit.name for rank in gang.engine.services if rank.unit.name in along]
+        if verb == "stop" and ranks:
+            raise Refused(
+                f"{', '.join(ranks)} goes down with {service.unit.name} (BindsTo, PartOf), and is one rank of a gang, "
+                f"whose other ranks would hang: stop it first, podvisor stop --local {ranks[0]}"
+            )
+        if self._pod.supervision_of(service) is not gang:
+            return
+        held = gang.operator.state.held_by is not None
         if verb == "restart" or (verb == "start" and not held):
             raise Refused(f"{service.unit.name} is one rank of a gang: use `podvisor relaunch`")
         if verb == "stop" and not local:

@@ -31,9 +31,8 @@ from supervisor.settings_file import (
     text_list,
     word,
 )
-from supervisor.unit.descent import DIAGNOSE_SEC
-from supervisor.unit.graph import Graph
 from supervisor.unit.model import Unit
+from supervisor.unit.stop_budget import stop_budget
 from supervisor.unit.values import Mismatch, list_of, mapped, matching
 
 __all__ = [
@@ -143,7 +142,7 @@ class SupervisorSection:
     grace_period_sec: float = setting(duration(0, DAY), 120.0, "after a start probes cannot make it abnormal")
     suicide_threshold: int = setting(integer(1, 1000), 5, "abnormal ticks in a row before the end")
     shutdown_timeout_sec: float | None = setting(
-        duration(1, DAY), None, "of an orderly stop; default: the longest chain of stop time-outs"
+        duration(1, DAY), None, "of an orderly stop; default: drain, the longest chain of stop time-outs, and 5 s"
     )
     exit_on_term: str = setting(
         one_of("success", "signal"), "success", "0 after SIGTERM, or 143 where 0 would complete the task"
@@ -371,10 +370,6 @@ def _periods(settings: Settings) -> Iterator[Mistake]:
         yield Mistake(section, "engine_restart_freeze_silence_sec", message)
 
 
-def _diagnosis_sec(unit: Unit) -> float:
-    return DIAGNOSE_SEC if unit.engine is not None and unit.engine.diagnose_exec is not None else 0.0
-
-
 def differing_keys(before: Settings, after: Settings) -> tuple[str, ...]:
     """`section.key` of what is not the same in both."""
     return tuple(
@@ -386,8 +381,12 @@ def differing_keys(before: Settings, after: Settings) -> tuple[str, ...]:
 
 
 def shutdown_timeout(supervisor: SupervisorSection, units: Sequence[Unit]) -> float:
-    """Seconds that an orderly stop may take: as set, else what the slowest chain of stops needs."""
+    """Seconds that an orderly stop may take: as set, else what it needs."""
     if supervisor.shutdown_timeout_sec is not None:
         return supervisor.shutdown_timeout_sec
-    stops = {unit.name: unit.service.stop.timeout_sec + _diagnosis_sec(unit) for unit in units}
-    return Graph.of(units).longest_chain(stops) + SHUTDOWN_MARGIN_SEC
+    return shutdown_needs(supervisor, units)
+
+
+def shutdown_needs(supervisor: SupervisorSection, units: Sequence[Unit]) -> float:
+    """Until routers know and requests are finished, then the slowest chain of stops, and a margin for our own end."""
+    return supervisor.drain_sec + supervisor.drain_delay_sec + stop_budget(units).seconds + SHUTDOWN_MARGIN_SEC

@@ -214,6 +214,11 @@ def _convert(key: Key, readings: Iterable[object]) -> object:
     raise errors[0]
 
 
+def located(mistake: Mistake, path: Path | None, environment: Mapping[str, str]) -> Problem:
+    """Of values that were read before and are judged with something else."""
+    return _locate(mistake, path, [*_file_entries(path, []), *_environment_entries(environment)])
+
+
 def _locate(mistake: Mistake, path: Path | None, entries: Sequence[_Entry]) -> Problem:
     """At the last place that set the key; at the file when its default is part of the trouble."""
     for entry in reversed(entries):

@@ -16,7 +16,7 @@ from supervisor.cli.unit_command import change, ready, show, wait_option
 @json_option
 @socket_option
 def command(unit: str, wait: bool, as_json: bool, socket_path: Path | None) -> None:
-    """Stop UNIT, then start it again.
+    """Stop UNIT, then start it again, and with it those that are bound to it or part of it.
 
     \b
     Example: podvisor restart --wait kv-store

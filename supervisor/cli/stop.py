@@ -16,9 +16,9 @@ from supervisor.cli.unit_command import change, show
 @json_option
 @socket_option
 def command(unit: str, local: bool, as_json: bool, socket_path: Path | None) -> None:
-    """Stop UNIT, and before it those that require it.
+    """Stop UNIT, and before it those that require it, are bound to it or part of it.
 
-    Each with its whole process tree. Returns when nothing of it is left.
+    Each with its whole process tree. Returns when nothing of it is left; exits 1 if something cannot be killed.
 
     \b
     Example: podvisor stop kv-store

@@ -14,13 +14,14 @@ import click
 import msgspec
 
 from supervisor.agreement import disagreements
-from supervisor.settings import Settings, load_settings, shutdown_timeout
+from supervisor.settings import Settings, load_settings, shutdown_needs, shutdown_timeout
+from supervisor.settings_file import ENVIRONMENT, Mistake, located
 from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.graph import start_order
 from supervisor.unit.machine_checks import Machine, check
 from supervisor.unit.model import Unit
 from supervisor.unit.parse import LoadedUnit, load
-from supervisor.unit.quantities import format_duration
+from supervisor.unit.stop_budget import StopBudget, stop_budget
 
 GRACE_PERIOD = "PODVISOR_GRACE_PERIOD_SEC"
 
@@ -33,6 +34,7 @@ class Report(msgspec.Struct, frozen=True):
     units: Sequence[Unit]
     """In start order; empty when there are problems."""
     grace_period_sec: float | None
+    budget: StopBudget | None
 
 
 @click.command("verify")
@@ -46,25 +48,37 @@ class Report(msgspec.Struct, frozen=True):
     help="The same as DIR, as with `podvisor run`; later directories replace files of earlier ones.",
 )
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings to check as well.")
+@click.option(
+    "--elsewhere",
+    is_flag=True,
+    help="The units will run on another machine: programs, files and variables that are missing here are warnings.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
-def command(directories: tuple[Path, ...], more: tuple[Path, ...], config: Path | None, *, as_json: bool) -> None:
+def command(
+    directories: tuple[Path, ...], more: tuple[Path, ...], config: Path | None, *, elsewhere: bool, as_json: bool
+) -> None:
     """Check unit files and settings.
 
-    All problems come at once, and nothing is started. Exits 78 if there are any.
+    All problems come at once, and nothing is started. Exits 78 if there are any; warnings, on standard error, do not
+    count.
 
     \b
     Example: podvisor verify units/ --config podvisor.toml
     """
     if not (directories or more):
         raise click.UsageError("name a directory of unit files: podvisor verify units/")
-    report = verify((*directories, *more), config, os.environ)
+    report = verify((*directories, *more), config, os.environ, elsewhere=elsewhere)
+    for warning in () if as_json else report.warnings:
+        click.echo(f"warning: {warning}", err=True)
     click.echo(as_json_text(report) if as_json else as_text(report))
     if report.problems:
         sys.exit(os.EX_CONFIG)
 
 
-def verify(directories: Sequence[Path], config: Path | None, environment: Mapping[str, str]) -> Report:
-    """Read everything, so that all problems come at once."""
+def verify(
+    directories: Sequence[Path], config: Path | None, environment: Mapping[str, str], *, elsewhere: bool = False
+) -> Report:
+    """Read everything, so that all problems come at once. `elsewhere`: what this machine lacks is a warning."""
     problems: list[Problem] = []
     settings: Settings | None = None
     loaded: tuple[LoadedUnit, ...] = ()
@@ -76,16 +90,18 @@ def verify(directories: Sequence[Path], config: Path | None, environment: Mappin
         loaded = load(directories)
     except ConfigurationError as error:
         problems += error.problems
-    findings = check(loaded, Machine(environment, _why_not, _own_ports(settings)))
+    findings = check(loaded, _machine(environment, settings))
     problems += findings.problems
     if settings is not None:
         problems += _disagreements(loaded, settings, environment)
+    warnings = [*findings.warnings]
+    (warnings if elsewhere else problems).extend(findings.here)
     if problems or settings is None:
-        return Report(problems, findings.warnings, (), None)
+        return Report(problems, warnings, (), None, None)
     by_name = {each.unit.name: each.unit for each in loaded}
     units = [by_name[name] for name in start_order(by_name.values())]
-    needed = shutdown_timeout(settings.supervisor, units)
-    return Report((), (*findings.warnings, *_grace_period(needed, environment)), units, needed)
+    warnings += _stop_budget(settings, units, config, environment)
+    return Report((), warnings, units, shutdown_timeout(settings.supervisor, units), stop_budget(units))
 
 
 def _disagreements(
@@ -96,16 +112,28 @@ def _disagreements(
             yield each.document.problem(path, message)
 
 
-def _own_ports(settings: Settings | None) -> dict[int, str]:
+def _machine(environment: Mapping[str, str], settings: Settings | None) -> Machine:
     if settings is None:
-        return {}
-    return {
-        settings.supervisor.port: "the supervisor (supervisor.port)",
-        settings.supervisor.probe_port: "the supervisor (supervisor.probe_port)",
-    }
+        return Machine(environment, _why_not, _unreadable, {})
+    supervisor = settings.supervisor
+    ports = {supervisor.probe_port: "the supervisor (supervisor.probe_port)"}
+    if not supervisor.controller_url:  # then nobody asks for the node manager, and no port rotates
+        return Machine(environment, _why_not, _unreadable, ports)
+    ports[supervisor.port] = "the supervisor (supervisor.port)"
+    return Machine(environment, _why_not, _unreadable, ports, supervisor.rendezvous_ports)
+
+
+def _unreadable(path: str) -> str | None:
+    if not Path(path).exists():
+        return f"there is no {path!r}"
+    if Path(path).is_dir() or not os.access(path, os.R_OK):
+        return f"{path!r} cannot be read"
+    return None
 
 
 def _why_not(program: str, search: str | None, directory: str | None) -> str | None:
+    if directory is not None and not Path(directory).is_dir():
+        return f"there is no directory {directory!r} to run it in (WorkingDirectory)"
     if "/" not in program:
         if shutil.which(program, path=search) is None:
             return f"cannot find {program!r} in PATH ({search or 'not set'})"
@@ -118,29 +146,40 @@ def _why_not(program: str, search: str | None, directory: str | None) -> str | N
     return None
 
 
-def _grace_period(needed: float, environment: Mapping[str, str]) -> list[Problem]:
+def _stop_budget(
+    settings: Settings, units: Sequence[Unit], config: Path | None, environment: Mapping[str, str]
+) -> Iterator[Problem]:
+    """Whether what the units need fits into what they get."""
+    supervisor, budget = settings.supervisor, stop_budget(units)
+    needed, given = shutdown_needs(supervisor, units), shutdown_timeout(supervisor, units)
+    if given < needed:
+        needs = f"an orderly stop may need {_seconds(needed)} s ({budget})"
+        message = f"{_seconds(given)} s are too short: {needs}; what has not stopped by then is killed"
+        yield located(Mistake("supervisor", "shutdown_timeout_sec", message), config, environment)
     written = environment.get(GRACE_PERIOD)
     if not written:
-        return []
+        return
     if not written.isdecimal():
-        return [Problem(Path("environment"), None, GRACE_PERIOD, f"found {written!r}, expected seconds")]
-    if int(written) >= needed:
-        return []
-    message = f"the pod is killed after {written} s, an orderly stop may need {format_duration(needed)}"
-    return [Problem(Path("environment"), None, GRACE_PERIOD, message)]
+        yield Problem(ENVIRONMENT, None, GRACE_PERIOD, f"found {written!r}, expected seconds")
+    elif int(written) < given:
+        message = (
+            f"the pod is killed after {written} s, an orderly stop may need {_seconds(given)} s ({budget}): "
+            "set terminationGracePeriodSeconds to that, or shorten TimeoutStopSec"
+        )
+        yield Problem(ENVIRONMENT, None, GRACE_PERIOD, message)
 
 
 def as_text(report: Report) -> str:
-    """For people: problems, warnings, then the units."""
+    """For people: problems, else the units."""
     lines = [str(problem) for problem in report.problems]
-    lines += [f"warning: {problem}" for problem in report.warnings]
     if report.problems:
         count = len(report.problems)
         return "\n".join([*lines, f"{count} problem{'s' if count > 1 else ''} found"])
     lines.append(f"{len(report.units)} unit{'s' if len(report.units) != 1 else ''}, in start order:")
     lines += [f"  {_words(unit)}" for unit in report.units]
     if report.grace_period_sec is not None:
-        lines.append(f"terminationGracePeriodSeconds needed: {_seconds(report.grace_period_sec)}")
+        chain = f" ({report.budget})" if report.budget is not None and report.budget.chain else ""
+        lines.append(f"terminationGracePeriodSeconds needed: {_seconds(report.grace_period_sec)}{chain}")
     return "\n".join(lines)
 
 
@@ -167,6 +206,7 @@ def as_json_text(report: Report) -> str:
             for unit in report.units
         ],
         "grace_period_sec": None if grace is None or math.isinf(grace) else math.ceil(grace),
+        "stop_chain": [] if report.budget is None else [name for name, _ in report.budget.chain],
     })  # fmt: skip
 
 

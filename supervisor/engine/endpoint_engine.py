@@ -23,6 +23,7 @@ from supervisor.engine.model.reports import Observation
 from supervisor.engine.model.status import EngineFacts
 from supervisor.engine.segments import Segments, SegmentsOf
 from supervisor.engine.start_after import wait_for_peers
+from supervisor.service.credentials import Secrets
 from supervisor.service.launch import Launch, LaunchError, expanded_unit, unit_launch
 from supervisor.service.service import Service
 from supervisor.unit.model import Engine, Unit
@@ -39,6 +40,7 @@ class Here(msgspec.Struct, frozen=True):
     pod_ip: str
     environment: Mapping[str, str]
     """The supervisor's own."""
+    secrets: Secrets
     fabric: Fabric | None
     device_num: int
     grace_period_sec: float
@@ -82,7 +84,7 @@ class EndpointEngine:
 
     async def pass_gate(self, placement: StartCmdMsg) -> None:
         """Raise LaunchError with what is in the way of this endpoint. What was cleaned up stays so."""
-        launch = unit_launch(self.unit, self._here.environment, self.variables(placement))
+        launch = unit_launch(self.unit, self._here.environment, self.variables(placement), self._here.secrets)
         await self._hygiene.pass_gate(self.plan(placement), launch)
 
     # --- launch --------------------------------------------------------------------------------------------------
@@ -91,7 +93,7 @@ class EndpointEngine:
         """What the service executes: the operation's placement through the unit's launcher. Raises LaunchError."""
         placement = self._placed()
         plan = self.plan(placement)
-        launch = unit_launch(self.unit, self._here.environment, self.variables(placement))
+        launch = unit_launch(self.unit, self._here.environment, self.variables(placement), self._here.secrets)
         if not plan.serves_http and plan.probes != launch.probes:
             log.info(
                 "rank %d serves no HTTP: its Http and Tcp probes are not asked, it is well while its processes live",
@@ -118,7 +120,7 @@ class EndpointEngine:
 
     def plan(self, placement: StartCmdMsg) -> LaunchPlan:
         """Raises LaunchError."""
-        expanded, _ = expanded_unit(self.unit, self._here.environment, self.variables(placement))
+        expanded, _ = expanded_unit(self.unit, self._here.environment, self.variables(placement), self._here.secrets)
         here, number = self._here, self.engine.endpoint_number
         try:
             return plan_launch(expanded, rank_of(placement, number, pod_ip=here.pod_ip, fabric=here.fabric))
@@ -128,8 +130,8 @@ class EndpointEngine:
     def beside(self, placement: StartCmdMsg) -> tuple[Launch, Engine]:
         """What commands beside the engine see, and the engine's table with its strings expanded. Raises LaunchError."""
         variables = self.variables(placement)
-        launch = unit_launch(self.unit, self._here.environment, variables)
-        expanded, _ = expanded_unit(self.unit, self._here.environment, variables)
+        launch = unit_launch(self.unit, self._here.environment, variables, self._here.secrets)
+        expanded, _ = expanded_unit(self.unit, self._here.environment, variables, self._here.secrets)
         assert expanded.engine is not None, f"{self.unit.name} is no engine"
         return replace(launch, environment={**launch.environment, **self._devices()}), expanded.engine
 

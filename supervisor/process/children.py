@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -27,6 +27,7 @@ import trio
 from supervisor.process import procfs
 from supervisor.process.attribution import certainly_not_newborn
 from supervisor.process.brand import Branding
+from supervisor.process.handover import Handover
 from supervisor.process.procfs import Identity
 from supervisor.process.spawn import Credentials, Spawn, SpawnError, apply_settings, explain, resolve_credentials
 from supervisor.process.threads import NoThread, in_thread
@@ -261,23 +262,38 @@ def _execute(spawn: Spawn, branding: Branding) -> int:
     mask = signal.pthread_sigmask(signal.SIG_SETMASK, spawn.blocked_signals)
     try:
         with branding.worn(spawn.environment.get("INVOCATION_ID")):
-            process = _open(spawn, credentials)
+            if spawn.has_settings:
+                process = _open_in_two_steps(spawn, credentials)
+            else:
+                process = _open(spawn, spawn.argv, credentials)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise explain(error, spawn, credentials) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    try:
-        apply_settings(process.pid, spawn)
-    except SpawnError:
-        _abort(process)
-        raise
     process.returncode = 0  # `Popen` waits for what it believes alive when it is deleted: waiting is our business
     return process.pid
 
 
-def _open(spawn: Spawn, credentials: Credentials) -> subprocess.Popen[bytes]:
+def _open_in_two_steps(spawn: Spawn, credentials: Credentials) -> subprocess.Popen[bytes]:
+    """Raise SpawnError or what `_open` raises; then nothing of it is left."""
+    with Handover() as handover:
+        argv = handover.argv(spawn.argv, credentials)
+        process = _open(spawn, argv, Credentials(), handover.inherited)
+        try:
+            apply_settings(process.pid, spawn)
+            if (error := handover.go()) is not None:
+                raise error
+        except (SpawnError, OSError):
+            _abort(process)
+            raise
+        return process
+
+
+def _open(
+    spawn: Spawn, argv: Sequence[str], credentials: Credentials, inherited: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        spawn.argv,
+        argv,
         env=dict(spawn.environment),
         cwd=spawn.working_directory,
         user=credentials.user,
@@ -288,6 +304,7 @@ def _open(spawn: Spawn, credentials: Credentials) -> subprocess.Popen[bytes]:
         stdout=spawn.stdout,
         stderr=spawn.stderr,
         close_fds=True,
+        pass_fds=inherited,
         start_new_session=not spawn.stays_in_session,
         process_group=0 if spawn.stays_in_session else None,
     )

@@ -21,7 +21,7 @@ from supervisor.process.line_format import Field, LineFormat, bare, json_object,
 from supervisor.process.rate_limit import RateLimit
 from supervisor.process.rotation import RotatingFile
 from supervisor.process.sink import BUFFER_BYTES, MarkingWriter, Sink, drop_mark, write_all_to
-from supervisor.process.stream import ByteStream, LineStream, Stream
+from supervisor.process.stream import ByteStream, LineStream, Redact, Stream
 from supervisor.process.tail import Follower, Gap, Tail
 from supervisor.unit.model import Logging
 
@@ -118,12 +118,14 @@ class Output:
         rotate_keep: int = ROTATE_KEEP,
         default_mode: str = "prefix",
         drops: DropObserver = nobody,
+        redact: Redact | None = None,
     ) -> None:
         """Without `stderr_mode` and `stderr` both streams go the same way. Raise ValueError for an unknown mode."""
         self.unit = unit
         self.tail = Tail(tail_bytes, unit)
         self._drops = drops
         self._rate_limit = rate_limit
+        self._redact = redact
         self._rotation = rotate_size, rotate_keep
         self._default_mode = default_mode
         """Of a unit whose file names none."""
@@ -272,10 +274,10 @@ class Output:
     def _stream(self, route: _Route, fields: Mapping[str, Field]) -> Stream:
         dressed = route.mode in ("prefix", "json")
         if route.writer is None or not (dressed or self._rate_limit):
-            return ByteStream(route.stream, self.tail, route.writer)
+            return ByteStream(route.stream, self.tail, route.writer, self._redact)
         line_format = self._line_format(route.stream, route.mode, fields) if dressed else whole
         suppress = partial(self._suppressed, route.stream)
-        return LineStream(route.stream, self.tail, route.writer, line_format, self._rate_limit, suppress)
+        return LineStream(route.stream, self.tail, route.writer, line_format, self._rate_limit, suppress, self._redact)
 
     def _line_format(self, stream: str, mode: str, fields: Mapping[str, Field]) -> LineFormat:
         if mode == "json":

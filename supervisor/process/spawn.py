@@ -55,6 +55,12 @@ class Spawn(msgspec.Struct, frozen=True):
     io_scheduling_class: str | None = None
     """`none`, `realtime`, `best-effort` or `idle`."""
 
+    @property
+    def has_settings(self) -> bool:
+        """Something is to be set on the process from outside (`apply_settings`)."""
+        each = (self.nice, self.oom_score_adj, self.cpu_affinity, self.io_scheduling_class)
+        return bool(self.limits) or any(setting is not None for setting in each)
+
 
 class SpawnError(Exception):
     """The process could not be started; nothing of it is left.
@@ -141,10 +147,9 @@ def _group_number(group: str | int) -> int:
 
 
 def apply_settings(pid: int, spawn: Spawn) -> None:
-    """Set limits and priorities on a process that has just called exec.
+    """Set limits and priorities on a process that waits for it (`handover.py`).
 
-    From outside, because code between fork and exec can deadlock in a threaded parent and costs the cheap vfork;
-    the new program is still being loaded when this returns. Raise SpawnError: the caller ends the process.
+    Raise SpawnError: the caller ends the process.
     """
     for limit in spawn.limits:
         _apply_limit(pid, limit)
@@ -194,7 +199,7 @@ def _apply_limit(pid: int, limit: ResourceLimit) -> None:
         asked, allowed = ":".join(map(_limit_words, wanted)), _limit_words(hard_now)
         raise SpawnError(
             f"cannot set Limit{limit.name} = {asked}: {_words(error)} (the hard limit here is {allowed};"
-            " going above it, or acting on another user's process, needs CAP_SYS_RESOURCE)"
+            " going above it needs CAP_SYS_RESOURCE)"
         ) from error
 
 

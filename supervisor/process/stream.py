@@ -13,6 +13,9 @@ from supervisor.process.rate_limit import LineLimiter, RateLimit
 from supervisor.process.sink import MarkingWriter
 from supervisor.process.tail import Tail
 
+Redact = Callable[[bytes], bytes]
+"""Takes out of whole lines what nobody may read."""
+
 
 class Stream(Protocol):
     """Takes what was read, chunk by chunk."""
@@ -33,10 +36,11 @@ class ByteStream:
 
     due = math.inf
 
-    def __init__(self, name: str, tail: Tail, writer: MarkingWriter | None) -> None:
+    def __init__(self, name: str, tail: Tail, writer: MarkingWriter | None, redact: Redact | None = None) -> None:
         self._name = name
         self._tail = tail
         self._writer = writer
+        self._redact = redact
         self._rest = b""
 
     def feed(self, data: bytes, now: float) -> None:
@@ -44,12 +48,12 @@ class ByteStream:
             self._writer.write((data,))
         end = data.rfind(b"\n") + 1
         if end:
-            self._tail.append(self._rest + data[:end], self._name)
+            self._keep(self._rest + data[:end])
             self._rest = data[end:]
         else:
             self._rest += data
         if len(self._rest) > MAX_LINE_BYTES:
-            self._tail.append(self._rest + b"\n", self._name)
+            self._keep(self._rest + b"\n")
             self._rest = b""
 
     def overdue(self, now: float) -> None:
@@ -58,7 +62,10 @@ class ByteStream:
     def finish(self) -> None:
         last, self._rest = self._rest, b""
         if last:
-            self._tail.append(last + b"\n", self._name)
+            self._keep(last + b"\n")
+
+    def _keep(self, lines: bytes) -> None:
+        self._tail.append(lines if self._redact is None else self._redact(lines), self._name)
 
 
 class LineStream:
@@ -75,6 +82,7 @@ class LineStream:
         line_format: LineFormat,
         rate_limit: RateLimit | None,
         suppress: Callable[[int], None],
+        redact: Redact | None = None,
     ) -> None:
         """`suppress` is told how many lines the limit has not let pass, each time."""
         self._name = name
@@ -84,6 +92,7 @@ class LineStream:
         self._splitter = LineSplitter()
         self._limiter = LineLimiter(rate_limit)
         self._suppress = suppress
+        self._redact = redact
 
     @property
     def due(self) -> float:
@@ -104,6 +113,8 @@ class LineStream:
     def _pass_on(self, lines: list[bytes], now: float) -> None:
         if not lines:
             return
+        if self._redact is not None:
+            lines = self._redact(b"\n".join(lines)).split(b"\n")
         self._tail.append(b"\n".join(lines) + b"\n", self._name)  # the limit is for the log; the tail is bounded anyway
         admitted, suppressed = self._limiter.admit(lines, now)
         if len(admitted) < len(lines):

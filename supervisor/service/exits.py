@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import msgspec
 
-from supervisor.unit.restart import Ending
+from supervisor.unit.restart import Ending, Result
 from supervisor.wire import ExitView, timestamp
 
 EXITS_KEPT = 20
 TAIL_LINES = 40
+TAIL_CHARACTERS = 16 * 1024
+"""Of one exit: the lines of some programs are long, and there are many units."""
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
@@ -41,6 +43,26 @@ class ExitRecord(msgspec.Struct, frozen=True):
             log_tail=self.log_tail,
             diagnosis=self.diagnosis,
         )
+
+
+def may_be_oom(ending: Ending) -> bool:
+    """Whether an OOM kill that was seen meanwhile explains this ending.
+
+    A critical process that the kernel killed takes its engine along: then the main process dies by a signal of ours.
+    """
+    return not ending.asked and (ending.signal == "SIGKILL" or ending.result is Result.PROTOCOL)
+
+
+def last_lines(lines: Sequence[str]) -> tuple[str, ...]:
+    """As many of the newest as an exit may keep, the last one cut if it alone is too long."""
+    kept: list[str] = []
+    room = TAIL_CHARACTERS
+    for line in reversed(lines[-TAIL_LINES:]):
+        if len(line) > room and kept:
+            break
+        kept.append(line[-room:])
+        room -= len(line)
+    return tuple(reversed(kept))
 
 
 class Exits:

@@ -130,10 +130,10 @@ class Invocation:
         self._ended.set()
         await self._finished.wait()
 
-    def was_oom_killed(self, signal_name: str | None) -> bool:
-        """Whether the kernel killed for memory since the spawn, and this exit looks like it."""
+    def saw_oom_kill(self) -> bool:
+        """Whether the kernel has killed somebody of this container for memory since the spawn."""
         now = oom_kills()
-        return signal_name == "SIGKILL" and now is not None and now > (self._oom_kills or 0)
+        return now is not None and now > (self._oom_kills or 0)
 
     async def _watch(self) -> None:
         async with trio.open_nursery() as nursery:

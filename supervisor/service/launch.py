@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from supervisor.process.children import Spawn
+from supervisor.service.credentials import CredentialError, Secrets
 from supervisor.service.environment import EnvironmentFileError, environment_of, read_environment_files
 from supervisor.unit.events import Commands
 from supervisor.unit.expand import ExpansionError, expand, expand_unit
@@ -47,13 +48,15 @@ Raises LaunchError.
 """
 
 
-def unit_launch(unit: Unit, base_environment: Mapping[str, str], variables: Mapping[str, str]) -> Launch:
+def unit_launch(
+    unit: Unit, base_environment: Mapping[str, str], variables: Mapping[str, str], secrets: Secrets | None = None
+) -> Launch:
     """The launch of a unit whose file says it all (every unit but an engine with a launcher of its own).
 
     `variables` is the placement: it can be used in the file, and is in the environment of the unit's processes.
     Raise LaunchError.
     """
-    expanded, from_files = expanded_unit(unit, base_environment, variables)
+    expanded, from_files = expanded_unit(unit, base_environment, variables, secrets)
     service, execution = expanded.service, expanded.service.execution
     epoch, engine = variables.get("EPOCH"), expanded.engine
     return Launch(
@@ -71,15 +74,20 @@ def unit_launch(unit: Unit, base_environment: Mapping[str, str], variables: Mapp
 
 
 def expanded_unit(
-    unit: Unit, base_environment: Mapping[str, str], variables: Mapping[str, str]
+    unit: Unit, base_environment: Mapping[str, str], variables: Mapping[str, str], secrets: Secrets | None = None
 ) -> tuple[Unit, Mapping[str, str]]:
-    """The unit with its strings expanded, and what its environment files say at this moment. Raise LaunchError."""
-    known = {**base_environment, **variables}
+    """The unit with its strings expanded, and what its environment files say at this moment. Raise LaunchError.
+
+    Environment files and credentials are read anew. `secrets` keeps what is read from being shown.
+    """
+    known, execution = {**base_environment, **variables}, unit.service.execution
     try:
-        files = tuple(expand(path, known) for path in unit.service.execution.environment_files)
+        files = tuple(expand(path, known) for path in execution.environment_files)
         from_files = read_environment_files(files)
+        credentials = tuple((name, expand(path, known)) for name, path in execution.credentials)
+        known |= (secrets or Secrets()).read(credentials)
         return expand_unit(unit, known, from_files), from_files
-    except (ExpansionError, EnvironmentFileError) as error:
+    except (ExpansionError, EnvironmentFileError, CredentialError) as error:
         raise LaunchError(str(error)) from error
 
 

@@ -22,7 +22,7 @@ from supervisor.service.commands import run_command
 from supervisor.service.diagnosis import Diagnosis
 from supervisor.service.invocation import Invocation, exit_of
 from supervisor.service.launch import HardwareFault, Launch, LaunchError, LaunchFactory
-from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StopReport
+from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, Observer, StopReport
 from supervisor.service.processes import Ladder, Processes
 from supervisor.service.unit_output import UnitOutput, lent
 from supervisor.unit import events as ev
@@ -52,6 +52,8 @@ class Surroundings(msgspec.Struct, frozen=True):
     """
     claims_unowned: Callable[[], bool] = lambda: False
     """Whether an orphan without a mark can only be this unit's."""
+    moved: Observer = lambda _: None
+    """Told of every transition."""
 
 
 @dataclass(eq=False, slots=True)

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from supervisor.service import transition_log
 from supervisor.service.changes import Changes
 from supervisor.service.commands import CommandReport, run_captured
-from supervisor.service.exits import TAIL_LINES, ExitRecord, Exits
+from supervisor.service.credentials import Secrets
+from supervisor.service.exits import TAIL_LINES, ExitRecord, Exits, last_lines, may_be_oom
 from supervisor.service.launch import Launch, LaunchFactory
 from supervisor.service.operations import Operations, Surroundings
 from supervisor.service.outcomes import Observer, StartFailed, StopReport, Transition
@@ -63,6 +64,7 @@ class Service:
         observers: Sequence[Observer] = (),
         exits: Exits | None = None,
         chance: Callable[[], float] = random.random,
+        secrets: Secrets | None = None,
     ) -> None:
         self.unit = unit
         self.rules = rules
@@ -74,10 +76,12 @@ class Service:
         """In which the files differ from what is in force here, until somebody decides about it."""
         self._since = datetime.now(UTC)
         self._declared = rules
-        self._operations = Operations(rules, processes, output, launch, around or Surroundings())
+        around = around or Surroundings()
+        self._operations = Operations(rules, processes, output, launch, around)
         self._processes = processes
-        self._observers = tuple(observers)
+        self._observers = (*observers, around.moved)
         self._chance = chance
+        self._secrets = secrets or Secrets()
         self._nursery: trio.Nursery | None = None
         self._life = trio.CancelScope(shield=True)
         self._closing = False
@@ -106,6 +110,18 @@ class Service:
         self._hear(ev.Start(asked_by))
         return target
 
+    def ask_to_stop(self, asked_by: str, reason: str, grace_sec: float | None = None) -> None:
+        """Begin a stop, or join the one under way."""
+        self._hear(ev.Stop(asked_by, reason, self._grace(grace_sec)))
+
+    def ask_to_restart(self, asked_by: str, reason: str, grace_sec: float | None = None) -> int:
+        """Begin a restart; the number of the invocation that follows. Raise StartFailed while closing."""
+        if self._closing:
+            raise StartFailed("its supervisor ends")
+        target = self.state.invocation + (self.state.sub_state is not SubState.WAITING)
+        self._hear(ev.Restart(asked_by, reason, self._grace(grace_sec)))
+        return target
+
     async def start(self, *, asked_by: str, launch: LaunchFactory | None = None) -> None:
         """Start it, and return when it is spawned, or skipped for a condition; `wait_until` tells when it is ready.
 
@@ -114,7 +130,7 @@ class Service:
         """
         if launch is not None:
             self._operations.factory = launch
-        await self._await_spawn(self.ask_to_start(asked_by))
+        await self.await_spawn(self.ask_to_start(asked_by))
 
     async def stop(self, *, asked_by: str, reason: str, grace_sec: float | None = None) -> StopReport:
         """Stop it, or join the stop under way; return when nothing of it is left, or with those that survived.
@@ -122,17 +138,23 @@ class Service:
         Cancelled: the stop goes on.
         """
         invocation = self.state.invocation
-        self._hear(ev.Stop(asked_by, reason, self._grace(grace_sec)))
+        self.ask_to_stop(asked_by, reason, grace_sec)
         await self.wait_until(lambda state: state.ended >= invocation)
         return self._operations.stop_report
 
     async def restart(self, *, asked_by: str, reason: str, grace_sec: float | None = None) -> None:
         """Stop and start it; return when it is spawned anew. Raise StartFailed. Cancelled: the restart goes on."""
-        if self._closing:
-            raise StartFailed("its supervisor ends")
-        target = self.state.invocation + (self.state.sub_state is not SubState.WAITING)
-        self._hear(ev.Restart(asked_by, reason, self._grace(grace_sec)))
-        await self._await_spawn(target)
+        await self.await_spawn(self.ask_to_restart(asked_by, reason, grace_sec))
+
+    async def await_spawn(self, target: int) -> None:
+        """Until this invocation is spawned, or skipped. Raise StartFailed if it does not get that far."""
+        state = await self.wait_until(
+            lambda state: (
+                state.started >= target or (state.ended >= target and not state.cold) or state.at_rest
+            )  # a start whose RestoreExec cannot be executed goes on cold
+        )
+        if state.started < target and not state.skipped:
+            raise StartFailed(state.reason)
 
     def reset_failed(self) -> None:
         """Forget failures and starts, so that back-off and start limit begin anew."""
@@ -256,7 +278,7 @@ class Service:
     def _hear_of(self, invocation: int, event: ev.Event) -> None:
         """From something that belongs to one invocation; what comes too late is dropped."""
         if invocation == self.state.invocation:
-            self._hear(event)
+            self._hear(self._secrets.redacted(event))
 
     def _report(self, transition: Transition) -> None:
         transition_log.tell(transition)
@@ -302,19 +324,10 @@ class Service:
 
     def _record(self, ending: Ending) -> ExitRecord:
         invocation = self._operations.invocation
-        oom = invocation is not None and not ending.asked and invocation.was_oom_killed(ending.signal)
-        tail = tuple(self.output.lines_of_life(TAIL_LINES))
+        oom = invocation is not None and may_be_oom(ending) and invocation.saw_oom_kill()
+        tail = last_lines(self.output.lines_of_life(TAIL_LINES))
         diagnosis = self._operations.diagnosis
         evidence = () if diagnosis is None else diagnosis.lines
         record = ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail, evidence)
         self.exits.add(record)
         return record
-
-    async def _await_spawn(self, target: int) -> None:
-        state = await self.wait_until(
-            lambda state: (
-                state.started >= target or (state.ended >= target and not state.cold) or state.at_rest
-            )  # a start whose RestoreExec cannot be executed goes on cold
-        )
-        if state.started < target and not state.skipped:
-            raise StartFailed(state.reason)

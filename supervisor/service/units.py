@@ -9,7 +9,7 @@ decided elsewhere are merely named. The set of units belongs to this class alone
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import partial
 
@@ -17,10 +17,12 @@ import trio
 
 from supervisor.service.conditions import unmet
 from supervisor.service.operations import Surroundings, nothing_to_wait_for
-from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFailed, StopReport
+from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFailed, StopReport, Transition
 from supervisor.service.rearrangement import Rearrangement
+from supervisor.service.relations import ASKED_BY, Relations, RelaunchGang
 from supervisor.service.service import Service
 from supervisor.unit.graph import Graph
+from supervisor.unit.relations import runs
 from supervisor.unit.state import UnitState
 from supervisor.unit.states import RunState
 from supervisor.wire import UnitView
@@ -39,16 +41,24 @@ class Units:
     """`run` it, then `rearrange`. What is added beforehand is run from the beginning."""
 
     def __init__(
-        self, graph: Graph, variables: Callable[[], Mapping[str, str]], *, started_elsewhere: Collection[str] = ()
+        self,
+        graph: Graph,
+        variables: Callable[[], Mapping[str, str]],
+        *,
+        started_elsewhere: Collection[str] = (),
+        gang: Mapping[str, RelaunchGang] | None = None,
     ) -> None:
         """`variables` are what conditions look at: the supervisor's environment and the placement, as of now.
 
         `started_elsewhere`: units that others start when their time has come. Who requires one waits for it.
+        `gang`: units of which there is one in each pod of an instance, and how to ask that all are relaunched.
         """
         self._graph = graph
         self._variables = variables
         self._started_elsewhere = frozenset(started_elsewhere)
         self._services: dict[str, Service] = {}
+        self._gang = gang or {}
+        self._relations = Relations(graph, self._services, self._gang)
         self._lives: dict[str, trio.CancelScope] = {}
         """Of the services' tasks."""
         self._nursery: trio.Nursery | None = None
@@ -67,9 +77,10 @@ class Units:
     ) -> Surroundings:
         """What the service of this unit is to be made with."""
         return Surroundings(
-            dependencies=partial(self.dependencies_active, name),
+            dependencies=partial(self._make_way, name),
             before_spawn=before_spawn,
             claims_unowned=partial(self._is_the_only_one_ever_started, name),
+            moved=self._note,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -78,6 +89,7 @@ class Units:
             self._nursery = nursery
             for service in self._services.values():
                 await nursery.start(self._live, service)
+            nursery.start_soon(self._relations.run)
             task_status.started()
             await trio.sleep_forever()
 
@@ -90,8 +102,9 @@ class Units:
         """
         order = self._graph.giving_way_to(change.graph)
         self._being_replaced = change.stop
+        stop = change.stop | self._owed_to(change.stop & change.start)
         try:
-            reports = await self._stop_in_order(change.stop, order, asked_by=asked_by, reason=reason)
+            reports = await self._stop_in_order(stop, order, asked_by=asked_by, reason=reason)
             for service in change.added:
                 await self._take_in(service)
             if not self._stopping:
@@ -113,17 +126,52 @@ class Units:
         service = self.get(name)
         if self._stopping:
             raise StartFailed("all units are being stopped")
+        self._relations.forget([name])
         for other in self._graph.pulled_in_by(name) - self._started_elsewhere - {name}:
             if self._services[other].state.at_rest and not self._services[other].state.satisfied:
                 self._services[other].ask_to_start(f"{name}, which needs it")
         await service.start(asked_by=asked_by)
 
     async def stop(self, name: str, *, asked_by: str, reason: str) -> StopReport:
-        """Stop a unit, and before it those that require it. Raise NoSuchUnit. Cancelled: what was begun goes on."""
+        """Stop a unit, and before it those that require it, are bound to it or part of it. Raise NoSuchUnit.
+
+        Cancelled: what was begun goes on.
+        """
         service = self.get(name)
-        why = f"{name} is stopped: {reason}"
-        await self._stop_in_order(self._dependents_of(name), self._graph, asked_by=asked_by, reason=why)
-        return await service.stop(asked_by=asked_by, reason=reason)
+        along = self._ours(self._graph.stopped_with(name))
+        self._relations.forget({name, *along})
+        try:
+            why = f"{name} is stopped: {reason}"
+            await self._stop_in_order(along, self._graph, asked_by=asked_by, reason=why)
+            return await service.stop(asked_by=asked_by, reason=reason)
+        finally:
+            self._relations.forget({name, *along})  # they have seen each other go down
+
+    async def restart(self, name: str, *, asked_by: str, reason: str) -> None:
+        """Restart a unit; those that are bound to it or part of it are stopped before, and come back with it.
+
+        Returns when it is spawned anew. Raise NoSuchUnit, StartFailed. Cancelled: the restart goes on.
+        """
+        service = self.get(name)
+        if self._stopping or self._nursery is None:
+            raise StartFailed("all units are being stopped")
+        along = self._owed_to({name})
+        begun, outcome = trio.open_memory_channel[int | StartFailed](1)
+
+        async def restart_in_order() -> None:
+            with begun:
+                why = f"{name} is restarted: {reason}"
+                await self._stop_in_order(along, self._graph, asked_by=asked_by, reason=why)
+                try:
+                    begun.send_nowait(service.ask_to_restart(asked_by, reason))
+                except StartFailed as failure:
+                    begun.send_nowait(failure)
+
+        self._nursery.start_soon(restart_in_order)
+        invocation = await outcome.receive()
+        if isinstance(invocation, StartFailed):
+            raise invocation
+        await service.await_spawn(invocation)
 
     async def stop_all(self, deadline: float, *, asked_by: str, reason: str) -> Mapping[str, StopReport]:
         """Stop everything in order, before the deadline, once; the reports of those not verified to be gone.
@@ -166,6 +214,21 @@ class Units:
             known = ", ".join(sorted(self._services)) or "none"
             raise NoSuchUnit(f"there is no unit {name!r} here; there are: {known}") from None
 
+    def held_up_by(self, name: str) -> frozenset[str]:
+        """Those that run and go down with this one: bound to it or part of it, at any distance."""
+        return frozenset(other for other in self._graph.restart_stops(name) if runs(self._services[other].state))
+
+    def displaced(self) -> frozenset[str]:
+        """Those that are down because one that they conflict with is not, and those that went down with them."""
+        rivals = {
+            name
+            for name, service in self._services.items()
+            if service.state.at_rest
+            and any(not self._services[other].state.at_rest for other in self._graph.conflicts[name])
+        }
+        along = {other for name in rivals for other in self._graph.stopped_with(name)}
+        return frozenset(rivals | {name for name in along if self._services[name].state.at_rest})
+
     def __iter__(self) -> Iterator[Service]:
         """In the order in which they start."""
         return (self._services[name] for name in self._graph.start_order() if name in self._services)
@@ -177,7 +240,8 @@ class Units:
         """Until all that this unit comes After is active, or will not be.
 
         After is order alone, as in systemd: what is down and not asked to start is not waited for, unless it is
-        required; then DependencyUnmet is raised. Raise ConditionUnmet when the unit is to be skipped.
+        required; then DependencyUnmet is raised. Raise ConditionUnmet when the unit is to be skipped, as is one that
+        is bound to a unit that was.
         """
         looking = trio.CancelScope()
         while True:
@@ -195,16 +259,36 @@ class Units:
             raise ConditionUnmet(condition)
         required = self._graph.requirements_of(name)
         earlier = self._graph.order_after(name)
-        for other in sorted(earlier):
+        elsewhere = self._graph.binds_to[name] & self._started_elsewhere
+        for other in sorted(earlier | elsewhere):
             state = await self._services[other].wait_until(partial(self._is_decided, other, other in required))
             if other in required and not state.satisfied:
                 raise DependencyUnmet(f"dependency {other} is {state.sub_state}: {state.reason}")
-        for other in sorted(required - earlier):
+        for other in sorted(required - earlier - elsewhere):
             if other not in self._services:
                 raise DependencyUnmet(f"dependency {other} does not exist")
             state = self._services[other].state
             if state.state is RunState.FAILED:
                 raise DependencyUnmet(f"dependency {other} is {state.sub_state}: {state.reason}")
+        for other in sorted(self._graph.binds_to[name]):
+            state = self._services[other].state
+            if state.skipped:
+                raise ConditionUnmet(f"{other}, to which it is bound, is {state.reason}")
+            if state.at_rest and not state.satisfied:
+                raise DependencyUnmet(f"{other}, to which it is bound, is {state.sub_state}: {state.reason}")
+
+    async def _make_way(self, name: str) -> None:
+        """The last thing before a start: what it conflicts with has stopped when this returns."""
+        await self.dependencies_active(name)
+        async with trio.open_nursery() as nursery:
+            for other in self._graph.conflicts[name]:
+                if not self._services[other].state.at_rest:
+                    reason = f"{name}, with which it conflicts, is started"
+                    nursery.start_soon(partial(self.stop, other, asked_by=ASKED_BY, reason=reason))
+
+    def _note(self, transition: Transition) -> None:
+        if not self._stopping:
+            self._relations.observe(transition)
 
     def _is_decided(self, name: str, required: bool, state: UnitState) -> bool:
         if state.satisfied:
@@ -216,15 +300,9 @@ class Units:
     def _is_the_only_one_ever_started(self, name: str) -> bool:
         return not any(service.state.started for other, service in self._services.items() if other != name)
 
-    def _dependents_of(self, name: str) -> frozenset[str]:
-        """Those that require it, at any distance, and that are ours to stop."""
-        found: set[str] = set()
-        waiting = [name]
-        while waiting:
-            for other in self._graph.required_by(waiting.pop()) - found - self._started_elsewhere - {name}:
-                found.add(other)
-                waiting.append(other)
-        return frozenset(found & self._services.keys())
+    def _ours(self, names: Iterable[str]) -> frozenset[str]:
+        """Those that are ours to stop."""
+        return frozenset(names) - self._started_elsewhere - self._gang.keys()
 
     async def _stop_in_order(
         self, names: frozenset[str], order: Graph, *, asked_by: str, reason: str
@@ -254,6 +332,7 @@ class Units:
         for name, definition in change.redefined.items():
             self._services[name].redefine(definition.unit, definition.rules, definition.launch)
         self._graph = change.graph
+        self._relations.go_by(change.graph)
         for service in change.added:
             self._services[service.unit.name] = service
         self._ask_to_start(change.start, asked_by)
@@ -267,10 +346,33 @@ class Units:
             await service.run(task_status=task_status)
 
     def _ask_to_start(self, names: AbstractSet[str], asked_by: str) -> None:
+        """Of units in conflict the first in start order is started, unless its conditions do not hold."""
         if self._stopping:
             return
-        for name in names - self._started_elsewhere:
-            self._services[name].ask_to_start(asked_by)
+        asked: set[str] = set()
+        for service in self:
+            name = service.unit.name
+            if name not in names or name in self._started_elsewhere:
+                continue
+            rivals = self._graph.conflicts[name] & (asked | self._up_beside(names))
+            if rivals:
+                log.info("%s is not started: it conflicts with %s", name, ", ".join(sorted(rivals)))
+                continue
+            if unmet(service.unit.conditions, self._variables()) is None:
+                asked.add(name)
+            service.ask_to_start(asked_by)
+
+    def _up_beside(self, names: AbstractSet[str]) -> frozenset[str]:
+        return frozenset(name for name, each in self._services.items() if name not in names and not each.state.at_rest)
+
+    def _owed_to(self, names: AbstractSet[str]) -> frozenset[str]:
+        """What is to be stopped before these are restarted, and comes back with them."""
+        self._relations.forget(names)
+        held_up = {other for name in names for other in self.held_up_by(name)}
+        along = self._ours(held_up - names)
+        for other in along:
+            self._relations.owe(other, self._graph.follows(other) & (names | along))
+        return along
 
     async def _kill(self, service: Service, asked_by: str, reason: str, reports: dict[str, StopReport]) -> None:
         grace = 0.0 if self._hurried.cancelled_caught else None

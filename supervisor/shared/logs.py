@@ -48,6 +48,26 @@ def written_by(write: Callable[[bytes], None]) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def redacted_by(redact: Callable[[str], str]) -> Iterator[None]:
+    """Meanwhile every line passes through `redact`, which takes out what nobody may read."""
+    with ExitStack() as afterwards:
+        for handler in logging.getLogger().handlers:
+            afterwards.callback(handler.setFormatter, handler.formatter)
+            handler.setFormatter(_Redacted(handler.formatter or logging.Formatter(), redact))
+        yield
+
+
+class _Redacted(logging.Formatter):
+    def __init__(self, formatter: logging.Formatter, redact: Callable[[str], str]) -> None:
+        super().__init__()
+        self._formatter = formatter
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._redact(self._formatter.format(record))
+
+
 class _Handed(io.TextIOBase):
     def __init__(self, write: Callable[[bytes], None], stream: TextIO) -> None:
         self._write = write

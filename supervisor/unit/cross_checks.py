@@ -47,6 +47,7 @@ def unit_complaints(unit: Unit, data: Mapping[str, object]) -> Iterator[Complain
     """`data` tells what was written from what is a default."""
     written = data.get("Service")
     keys = written if isinstance(written, dict) else {}
+    yield from _dependencies(unit)
     yield from _main_process(unit, keys)
     yield from _service(unit.service, keys)
     yield from _probes(unit, data)
@@ -54,6 +55,21 @@ def unit_complaints(unit: Unit, data: Mapping[str, object]) -> Iterator[Complain
     yield from _restore(unit)
     if unit.engine is not None:
         yield from _engine(unit.engine, data)
+
+
+def _dependencies(unit: Unit) -> Iterator[Complaint]:
+    each = unit.dependencies
+    needed = {*each.requires, *each.wants, *each.binds_to}
+    for other in each.conflicts:
+        if other == unit.name:
+            yield ("Unit", "Conflicts"), "a unit cannot conflict with itself"
+        elif other in needed:
+            yield ("Unit", "Conflicts"), f"{other!r} is needed too: it would be started and stopped at once"
+    followed = needed | {*each.after}
+    for other, _ in each.on_restart.by_name:
+        if other not in followed:
+            message = f"{other!r} is not named by After, Requires, Wants or BindsTo: its relaunch would not be seen"
+            yield ("Unit", "OnDependencyRestart", other), message
 
 
 def _main_process(unit: Unit, keys: Mapping[str, object]) -> Iterator[Complaint]:

@@ -57,8 +57,13 @@ def _renamed(dependencies: Dependencies, several: Mapping[str, tuple[str, ...]])
         binds_to=meant(dependencies.binds_to),
         part_of=meant(dependencies.part_of),
         conflicts=meant(dependencies.conflicts),
-        on_restart=tuple(
-            (each, action) for name, action in dependencies.on_restart for each in several.get(name, (name,))
+        on_restart=replace(
+            dependencies.on_restart,
+            by_name=tuple(
+                (each, action)
+                for name, action in dependencies.on_restart.by_name
+                for each in several.get(name, (name,))
+            ),
         ),
     )
 

@@ -1,4 +1,4 @@
-"""`${VAR}`, `${VAR:-default}`, `${VAR:?message}` and `$$` in the strings of a unit.
+"""`${VAR}`, `${VAR:-default}`, `${VAR:?message}`, `${CREDENTIAL:name}` and `$$` in the strings of a unit.
 
 As in a shell `:-` and `:?` also speak when the variable is empty; a default may hold variables of its own. Any
 other `$` is itself. Where the variables come from is decided by those who launch the unit.
@@ -19,7 +19,9 @@ from supervisor.unit.model import Conditions, HttpCheck, LogLineCheck, TcpCheck,
 
 T = TypeVar("T")
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+CREDENTIAL = "CREDENTIAL:"
+"""What the name of a variable begins with that stands for a secret of LoadCredential."""
+_NAME = re.compile(r"CREDENTIAL:[A-Za-z0-9_.][A-Za-z0-9_.-]*|[A-Za-z_][A-Za-z0-9_]*")
 
 VERBATIM: frozenset[tuple[type, str]] = frozenset({
     (Unit, "name"),
@@ -136,7 +138,7 @@ def undefined_variables(unit: Unit, known: AbstractSet[str]) -> tuple[str, ...]:
 
     Raise ExpansionError for a `${` that cannot be read.
     """
-    defined = set(known)
+    defined = {*known, *(f"{CREDENTIAL}{name}" for name, _ in unit.service.execution.credentials)}
     missing: dict[str, None] = {}
 
     def note(text: str) -> str:

@@ -89,6 +89,14 @@ def _entries(*entries: Key | Table) -> dict[str, Key | Table]:
     return {entry.name: entry for entry in entries}
 
 
+_reaction = member_of(model.OnDependencyRestart)
+_on_restart = either(
+    mapped(_reaction, model.RestartRule),
+    mapped(
+        table_of(_reaction, "a table of them, one for each dependency"),
+        lambda pairs: model.RestartRule(by_name=pairs),
+    ),
+)
 _count = integer(1)
 _interval = duration(0.001)
 
@@ -121,12 +129,8 @@ UNIT = _entries(
         'skip the unit unless "NAME" is set or "NAME=value" holds; a leading ! negates'),
     Key("ConditionPathExists", "conditions.path_exists", text_list,
         "skip the unit unless the paths exist; a leading ! negates"),
-    Key("OnDependencyRestart", "dependencies.on_restart_default",
-        either(
-            member_of(model.OnDependencyRestart),
-            table_of(member_of(model.OnDependencyRestart), "a table of them, one for each dependency"),
-        ),
-        "what this unit does when a unit it requires was relaunched"),
+    Key("OnDependencyRestart", "dependencies.on_restart", _on_restart,
+        "what this unit does when a unit that it requires or comes after was relaunched", "ignore"),
 )  # fmt: skip
 
 _LIMITS = ("CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NOFILE", "AS", "NPROC", "MEMLOCK", "LOCKS",
@@ -168,7 +172,7 @@ SERVICE = _entries(
     Key("TimeoutAbortSec", "stop.abort_timeout_sec", duration(), "the same after WatchdogSignal",
         "TimeoutStopSec"),
     Key("RelaunchTimeoutStopSec", "stop.relaunch_timeout_sec", duration(),
-        "the same in a relaunch, a restart and after a crash", "3s; 0 for an engine's followers"),
+        "the same in a relaunch of the gang and after a crash", "3s; 0 for an engine's followers"),
     Key("KillMode", "stop.kill_mode", member_of(model.KillMode), "which processes KillSignal goes to first"),
     Key("KillSignal", "stop.kill_signal", signal_name, "asks the unit to stop"),
     Key("FinalKillSignal", "stop.final_kill_signal", signal_name, "ends what did not stop in time"),

@@ -1,4 +1,4 @@
-"""What can be said about units on this machine without running them: programs, variables, ports.
+"""What can be said about units on this machine without running them: programs, files, variables, ports.
 
 `podvisor verify` asks. `podvisor run` does not: there a missing program is that unit's failure, not everybody's.
 """
@@ -13,10 +13,11 @@ import msgspec
 
 from supervisor.unit.endpoints import bootstrap_port, management_port, service_port
 from supervisor.unit.errors import Problem
-from supervisor.unit.expand import ExpansionError, expand, undefined_variables
-from supervisor.unit.model import Command, ExecCheck, Unit
+from supervisor.unit.expand import CREDENTIAL, ExpansionError, expand, undefined_variables
+from supervisor.unit.model import Command, ExecCheck, Launcher, Unit
 from supervisor.unit.parse import LoadedUnit
 from supervisor.unit.suggest import nearest
+from supervisor.unit.timing_checks import timing_remarks
 from supervisor.unit.toml_lines import KeyPath
 
 PLACEMENT = frozenset({
@@ -27,6 +28,14 @@ PLACEMENT = frozenset({
 _NODE_ADDRESS = re.compile(r"NODE_ADDR_\d+")
 
 
+LAUNCHER_PROGRAMS: Mapping[Launcher, str] = {
+    Launcher.LLAMA_SERVER: "llama-server",
+    Launcher.SGLANG: "python3",
+    Launcher.VLLM: "vllm",
+}
+"""What is run without a Command; a launcher that is missing here is not looked for."""
+
+
 class Machine(msgspec.Struct, frozen=True):
     """What the checks need to know of where they run."""
 
@@ -34,13 +43,19 @@ class Machine(msgspec.Struct, frozen=True):
     """The environment that the supervisor would have."""
     why_not: Callable[[str, str | None, str | None], str | None]
     """(program, PATH, working directory) -> why it cannot be run, None if it can."""
+    unreadable: Callable[[str], str | None]
+    """Path -> why the file there cannot be read, None if it can."""
     taken_ports: Mapping[int, str]
     """Port -> who of the supervisor itself listens there."""
+    rendezvous_ports: tuple[int, int] | None = None
+    """Those that rotate with the epoch."""
 
 
 class Findings(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
+    here: tuple[Problem, ...]
+    """Problems on this machine, that another one need not have."""
 
 
 def check(units: Sequence[LoadedUnit], machine: Machine) -> Findings:
@@ -48,19 +63,25 @@ def check(units: Sequence[LoadedUnit], machine: Machine) -> Findings:
     names = frozenset(loaded.unit.name for loaded in units)
     problems: list[Problem] = []
     warnings: list[Problem] = []
+    here: list[Problem] = []
     for loaded in units:
-        problems += _programs(loaded, machine)
+        here += _programs(loaded, machine)
+        here += _files(loaded, machine)
+        problems += _unreadable_strings(loaded)
+        problems += _unknown_credentials(loaded)
         undefined = [*_undefined(loaded, machine.variables)]
-        problems += (problem for certain, problem in undefined if certain)
+        here += (problem for certain, problem in undefined if certain)
         warnings += (problem for certain, problem in undefined if not certain)
         warnings += _unknown_names(loaded, names)
-    problems += _ports(units, machine.taken_ports)
-    return Findings(tuple(problems), tuple(warnings))
+        for remark in timing_remarks(loaded.unit, loaded.document.data):
+            (problems if remark.wrong else warnings).append(loaded.document.problem(remark.path, remark.message))
+    problems += _ports(units, machine)
+    return Findings(tuple(problems), tuple(warnings), tuple(here))
 
 
 def _programs(loaded: LoadedUnit, machine: Machine) -> Iterator[Problem]:
     execution = loaded.unit.service.execution
-    variables = {**machine.variables, **dict(execution.environment)}
+    variables = _variables(loaded.unit, machine)
     for path, program in _commands(loaded.unit):
         try:
             name = expand(program, variables)
@@ -71,6 +92,24 @@ def _programs(loaded: LoadedUnit, machine: Machine) -> Iterator[Problem]:
         reason = machine.why_not(name, search, directory)
         if reason is not None:
             yield loaded.document.problem(path, reason)
+
+
+def _files(loaded: LoadedUnit, machine: Machine) -> Iterator[Problem]:
+    """What the start reads, as far as the path is known now."""
+    execution, variables = loaded.unit.service.execution, _variables(loaded.unit, machine)
+    files = [("EnvironmentFile", path) for path in execution.environment_files if not path.startswith("-")]
+    files += [("LoadCredential", path) for _, path in execution.credentials]
+    for key, path in files:
+        try:
+            reason = machine.unreadable(expand(path, variables))
+        except ExpansionError:
+            continue
+        if reason is not None:
+            yield loaded.document.problem(("Service", key), reason)
+
+
+def _variables(unit: Unit, machine: Machine) -> Mapping[str, str]:
+    return {**machine.variables, **dict(unit.service.execution.environment)}
 
 
 def _commands(unit: Unit) -> Iterator[tuple[KeyPath, str]]:
@@ -94,6 +133,8 @@ def _commands(unit: Unit) -> Iterator[tuple[KeyPath, str]]:
         return
     if engine.command:
         yield ("Engine", "Command"), engine.command[0]
+    elif engine.launcher in LAUNCHER_PROGRAMS:
+        yield ("Engine", "Launcher"), LAUNCHER_PROGRAMS[engine.launcher]
     of_the_engine = (
         ("DiagnoseExec", engine.diagnose_exec),
         ("DeviceHealthProbe", engine.device_health_probe),
@@ -108,12 +149,9 @@ def _commands(unit: Unit) -> Iterator[tuple[KeyPath, str]]:
 def _undefined(loaded: LoadedUnit, variables: Mapping[str, str]) -> Iterator[tuple[bool, Problem]]:
     """(whether the unit is certain to fail, the problem)."""
     unit = loaded.unit
-    try:
-        names = undefined_variables(unit, variables.keys())
-    except ExpansionError as error:
-        yield True, loaded.document.problem((), str(error))
-        return
-    for name in names:
+    for name in _undefined_names(unit, variables.keys()):
+        if name.startswith(CREDENTIAL):
+            continue
         path = _where(loaded.document.data, name, ())
         if not is_placement(name):
             # What is in an EnvironmentFile is known only when the unit starts.
@@ -122,6 +160,28 @@ def _undefined(loaded: LoadedUnit, variables: Mapping[str, str]) -> Iterator[tup
         elif unit.engine is None:
             message = f"${{{name}}} may not be known when the unit starts: give it a default, ${{{name}:-…}}"
             yield False, loaded.document.problem(path, message)
+
+
+def _undefined_names(unit: Unit, known: AbstractSet[str]) -> tuple[str, ...]:
+    try:
+        return undefined_variables(unit, known)
+    except ExpansionError:
+        return ()  # `_unreadable_strings` says so
+
+
+def _unreadable_strings(loaded: LoadedUnit) -> Iterator[Problem]:
+    try:
+        undefined_variables(loaded.unit, frozenset())
+    except ExpansionError as error:
+        yield loaded.document.problem((), str(error))
+
+
+def _unknown_credentials(loaded: LoadedUnit) -> Iterator[Problem]:
+    for name in _undefined_names(loaded.unit, frozenset()):
+        if name.startswith(CREDENTIAL):
+            path = _where(loaded.document.data, name, ())
+            message = f'${{{name}}}: expected LoadCredential = ["{name.removeprefix(CREDENTIAL)}:/path"] in this unit'
+            yield loaded.document.problem(path, message)
 
 
 def is_placement(name: str) -> bool:
@@ -149,6 +209,8 @@ def _unknown_names(loaded: LoadedUnit, names: AbstractSet[str]) -> Iterator[Prob
         ("After", dependencies.after),
         ("Before", dependencies.before),
         ("Wants", dependencies.wants),
+        ("PartOf", dependencies.part_of),
+        ("Conflicts", dependencies.conflicts),
     ):
         for other in others:
             if other not in names:
@@ -157,13 +219,18 @@ def _unknown_names(loaded: LoadedUnit, names: AbstractSet[str]) -> Iterator[Prob
                 yield loaded.document.problem(("Unit", key), f"there is no unit {other!r}{hint}")
 
 
-def _ports(units: Sequence[LoadedUnit], taken: Mapping[int, str]) -> Iterator[Problem]:
-    owners = dict(taken)
+def _ports(units: Sequence[LoadedUnit], machine: Machine) -> Iterator[Problem]:
+    owners = dict(machine.taken_ports)
+    first, last = machine.rendezvous_ports or (0, 0)
     for loaded in units:
         for key, port in _engine_ports(loaded.unit):
             owner = owners.setdefault(port, f"{loaded.unit.name} ({key})")
             if owner != f"{loaded.unit.name} ({key})":
-                yield loaded.document.problem(("Engine", key), f"port {port} belongs to {owner} already")
+                message = f"port {port} belongs to {owner} already: choose another for one of them"
+                yield loaded.document.problem(("Engine", key), message)
+            elif first <= port <= last:
+                message = f"port {port} is one of the supervisor's rendezvous_ports, {first} to {last}"
+                yield loaded.document.problem(("Engine", key), message)
 
 
 def _engine_ports(unit: Unit) -> Iterator[tuple[str, int]]:

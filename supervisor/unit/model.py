@@ -335,6 +335,16 @@ class Conditions(msgspec.Struct, frozen=True):
     path_exists: tuple[str, ...] = ()
 
 
+class RestartRule(msgspec.Struct, frozen=True):
+    """OnDependencyRestart=: for every dependency, or for some by name."""
+
+    everyone: OnDependencyRestart = OnDependencyRestart.IGNORE
+    by_name: tuple[tuple[str, OnDependencyRestart], ...] = ()
+
+    def of(self, name: str) -> OnDependencyRestart:
+        return dict(self.by_name).get(name, self.everyone)
+
+
 class Dependencies(msgspec.Struct, frozen=True):
     after: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
@@ -343,8 +353,7 @@ class Dependencies(msgspec.Struct, frozen=True):
     binds_to: tuple[str, ...] = ()
     part_of: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
-    on_restart_default: OnDependencyRestart = OnDependencyRestart.IGNORE
-    on_restart: tuple[tuple[str, OnDependencyRestart], ...] = ()
+    on_restart: RestartRule = RestartRule()
 
 
 class Unit(msgspec.Struct, frozen=True):

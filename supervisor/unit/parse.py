@@ -7,7 +7,7 @@ keys, `cross_checks` asks whether they go together, `graph` whether the units do
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -103,14 +103,27 @@ def _service_defaults(sections: dict[str, Fields]) -> Fields:
 def _together(units: Sequence[LoadedUnit], known: set[str]) -> Iterator[Problem]:
     graph = Graph.of([loaded.unit for loaded in units])
     documents = {loaded.unit.name: loaded.document for loaded in units}
+    by_name = {loaded.unit.name: loaded.unit for loaded in units}
     for name, missing in graph.missing_requirements(known):
+        key = "Requires" if missing in by_name[name].dependencies.requires else "BindsTo"
         guess = nearest(missing, known - {name})
-        hint = f"; did you mean {guess!r}?" if guess else ""
-        yield documents[name].problem(("Unit", "Requires"), f"there is no unit {missing!r}{hint}")
-    cycle = graph.cycle()
-    if cycle:
-        message = f"cannot order the units: {' after '.join((*cycle, cycle[0]))}"
-        yield documents[cycle[0]].problem(("Unit", "After"), message)
+        hint = f"did you mean {guess!r}?" if guess else "write its file, or use Wants if it may be absent"
+        yield documents[name].problem(("Unit", key), f"there is no unit {missing!r}; {hint}")
+    if cycle := graph.cycle():
+        message = f"cannot order the units: {' after '.join((*cycle, cycle[0]))}; take one of these out"
+        yield documents[cycle[0]].problem(("Unit", _ordering_key(by_name, cycle[0])), message)
+    if circle := graph.following_circle():
+        rounds = " follows ".join((*circle, circle[0]))
+        message = (
+            f"a change of one would go round for ever: {rounds}; take one BindsTo, PartOf or OnDependencyRestart out"
+        )
+        yield documents[circle[0]].problem(("Unit",), message)
+    for name, other in _torn_gangs(graph, by_name):
+        message = (
+            f"{other} may be one rank of a gang, which is never stopped alone: "
+            'give it RestartWith = "local", or do without Conflicts'
+        )
+        yield documents[name].problem(("Unit", "Conflicts"), message)
     for loaded in units:
         for name in sorted((set(endpoint_names(loaded.unit)) - {loaded.unit.name}) & known):
             message = f"its endpoints are units of their own, and there is a unit {name!r} already"
@@ -122,6 +135,20 @@ def _together(units: Sequence[LoadedUnit], known: set[str]) -> Iterator[Problem]
             'give the others RestartWith = "local"'
         )
         yield loaded.document.problem(("Engine",), message)
+
+
+def _ordering_key(units: Mapping[str, Unit], name: str) -> str:
+    """Where this unit says that it waits, if it says so itself and not the other one."""
+    return "After" if units[name].dependencies.after else "Before"
+
+
+def _torn_gangs(graph: Graph, units: Mapping[str, Unit]) -> Iterator[tuple[str, str]]:
+    """(who says so, the engine that would be stopped)."""
+    for name, unit in units.items():
+        for other in sorted(graph.conflicts[name] & set(unit.dependencies.conflicts)):
+            for each in (name, other):
+                if _may_be_coordinated(units[each]):
+                    yield name, each
 
 
 def _may_be_coordinated(unit: Unit) -> bool:

@@ -200,7 +200,7 @@ unit_names = list_of(unit_name, "names of units")
 
 def _credential(found: object) -> tuple[str, str]:
     name, colon, path = found.partition(":") if isinstance(found, str) else ("", "", "")
-    if not colon or not path.startswith("/") or re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
+    if not colon or not path.startswith("/") or re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*", name) is None:
         raise Mismatch
     return name, path
 

@@ -49,6 +49,8 @@ class CleanExits(Enum):
     """A oneshot: only the code says that its work is done."""
     NEVER = auto()
     """An engine: an exit that nobody asked for is a failure whatever its code."""
+    ALWAYS = auto()
+    """ExecStart begins with `-`: its failure is ignored."""
 
 
 _POLICIES = {
@@ -195,7 +197,7 @@ def exit_words(code: int | None, signal: str | None, core_dumped: bool = False) 
 
 
 def _is_clean(settings: RestartSettings, clean: CleanExits, code: int | None, signal: str | None) -> bool:
-    if _listed(settings.success_exit_status, code, signal) or code == 0:
+    if clean is CleanExits.ALWAYS or _listed(settings.success_exit_status, code, signal) or code == 0:
         return True
     return clean is CleanExits.DAEMON and signal in CLEAN_SIGNALS
 

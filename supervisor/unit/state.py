@@ -76,6 +76,8 @@ def rules_of(unit: Unit) -> Rules:
 def _clean_exits(unit: Unit) -> CleanExits:
     if unit.engine is not None:
         return CleanExits.NEVER
+    if unit.service.exec_start is not None and unit.service.exec_start.ignore_failure:
+        return CleanExits.ALWAYS
     return CleanExits.COMMAND if unit.service.type is ServiceType.ONESHOT else CleanExits.DAEMON
 
 

@@ -10,18 +10,12 @@ from collections.abc import Mapping
 
 from supervisor.unit.values import shown
 
-NOT_CARRIED_OUT: Mapping[str, tuple[object, ...]] = {
-    "Unit.BindsTo": (),
-    "Unit.PartOf": (),
-    "Unit.Conflicts": (),
-    "Unit.OnDependencyRestart": ("ignore",),
-    "Service.LoadCredential": (),
-}
+NOT_CARRIED_OUT: Mapping[str, tuple[object, ...]] = {}
 
 
-def refusal(key: str, found: object) -> str | None:
+def refusal(key: str, found: object, rows: Mapping[str, tuple[object, ...]] = NOT_CARRIED_OUT) -> str | None:
     """Why `found` cannot be carried out; None if it can."""
-    carried_out = NOT_CARRIED_OUT.get(key)
+    carried_out = rows.get(key)
     if carried_out is None or found in carried_out:
         return None
     known = f"; {', '.join(shown(value) for value in carried_out)} would be" if carried_out else ""

@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import trio
 from msgspec.structs import replace
@@ -185,6 +186,7 @@ async def test_limits_and_priorities_reach_the_process() -> None:
         assert os.getpriority(os.PRIO_PROCESS, child.pid) == 5
         assert Path(f"/proc/{child.pid}/oom_score_adj").read_text().strip() == "300"
         assert os.sched_getaffinity(child.pid) == {0}
+        assert psutil.Process(child.pid).ionice().ioclass == psutil.IOPRIO_CLASS_IDLE
 
 
 @pytest.mark.skipif(not CAN_BECOME_OTHER_USERS, reason="becoming another user needs CAP_SETUID")
@@ -195,6 +197,32 @@ async def test_a_user_never_keeps_the_groups_of_root(tmp_path: Path) -> None:
             spawn = replace(spawn_of("id", stdout=file.fileno()), user="nobody", supplementary_groups=("daemon",))
             assert await _status(children, spawn) == ExitStatus(0, None)
     assert "uid=65534(nobody) gid=65534(nogroup) groups=65534(nogroup),1(daemon)" in heard.read_text()
+
+
+@pytest.mark.skipif(not CAN_BECOME_OTHER_USERS, reason="becoming another user needs CAP_SETUID")
+async def test_limits_of_another_users_process_need_no_capability_and_its_errors_are_the_same(tmp_path: Path) -> None:
+    """CAP_SYS_RESOURCE, which containers lack, is needed for the process of another user: it is set before."""
+    heard = tmp_path / "heard"
+    script = "id -u; ulimit -Sn; ulimit -Hn; ls /proc/self/fd | wc -l; grep SigIgn /proc/self/status"
+    limits = (ResourceLimit("NOFILE", 123, 456),)
+    with heard.open("wb") as file:
+        async with reaping() as children:
+            spawn = replace(spawn_of("sh", "-c", script, stdout=file.fileno()), user="nobody", limits=limits)
+            assert await _status(children, spawn) == ExitStatus(0, None)
+            for argv, words in (
+                (("no-such-program",), "not found in PATH"),
+                ((str(tmp_path),), "permission denied|it is a directory"),
+            ):
+                with pytest.raises(SpawnError, match=words):
+                    await children.spawn(replace(spawn, argv=argv, environment={"PATH": "/usr/bin:/bin"}))
+            with pytest.raises(SpawnError, match="cannot set CPUAffinity"):
+                await children.spawn(replace(spawn, cpu_affinity=frozenset({1023})))
+            assert procfs.children_of_ours() == ()
+            assert children.orphans_reaped == 0
+    user, soft, hard, descriptors, ignored = heard.read_text().splitlines()
+    assert (user, soft, hard) == ("65534", "123", "456")
+    assert int(descriptors) <= 5
+    assert int(ignored.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0
 
 
 async def test_surroundings_of_a_child_are_clean(tmp_path: Path) -> None:

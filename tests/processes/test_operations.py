@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import uuid
@@ -246,3 +247,32 @@ async def probed(url: str) -> dict[str, tuple[int, str]]:
     async with httpx.AsyncClient(timeout=TIMEOUT_SEC) as client:
         answers = {path: await client.get(f"{url}/{path}") for path in ("livez", "startupz", "readyz")}
     return {path: (answer.status_code, answer.text.strip()) for path, answer in answers.items()}
+
+
+async def test_units_that_follow_another_go_down_and_come_back_with_it(tmp_path: Path) -> None:
+    units = {
+        "store": service(*FOREVER),
+        "bound": service(*FOREVER, unit={"BindsTo": ["store"], "After": ["store"]}),
+        "part": service(*FOREVER, unit={"PartOf": ["store"], "After": ["store"]}),
+        "client": service(*FOREVER, unit={"After": ["store"], "OnDependencyRestart": "restart"}),
+        "rival": service(*FOREVER, unit={"Conflicts": ["store"], "After": ["store"]}),
+    }
+    async with supervisor(tmp_path, units) as running:
+        first = {name: await running.started(name) for name in units if name != "rival"}
+        os.kill(first["store"], signal.SIGKILL)
+        for name in first:
+            assert await running.started(name, 2) != first[name]
+        await running.online()
+        assert (await running.command("restart", "store")).returncode == 0
+        for name in first:
+            await running.started(name, 3)
+        assert (await running.command("start", "rival")).returncode == 0
+        states = {name: view.state for name, view in (await running.units()).items()}
+        assert states == {
+            **dict.fromkeys(("bound", "part", "store"), "inactive"),
+            "client": "active",
+            "rival": "active",
+        }
+        running.signal(signal.SIGTERM)
+        assert await running.ended() == 0
+        assert left_behind() == {}

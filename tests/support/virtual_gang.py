@@ -198,6 +198,7 @@ async def open_gang(
     supervisor: dict[str, object] | None = None,
     endpoints: int = 1,
     without_controller: bool = False,
+    relations: str = "",
 ) -> AsyncIterator[Gang]:
     """`size` pods that boot at once, and their controller. Ends with the block, and then checks what must hold."""
     with tempfile.TemporaryDirectory() as volumes:
@@ -225,7 +226,14 @@ async def open_gang(
                     "auth": {"allow_anonymous": True},
                 }
                 pod = VirtualPod(
-                    world.network, Path(volumes) / ip, ip, settings, gang.history, script or Script(), endpoints
+                    world.network,
+                    Path(volumes) / ip,
+                    ip,
+                    settings,
+                    gang.history,
+                    script or Script(),
+                    endpoints,
+                    relations,
                 )
                 gang.pods.append(pod)
                 nursery.start_soon(pod.run)
@@ -236,4 +244,4 @@ async def open_gang(
     assert not broken, "\n".join((*broken, gang.story()))
 
 
-__all__ = ["ENGINE", "JOB", "Gang", "Script", "VirtualPod", "open_gang"]
+__all__ = ["ENGINE", "JOB", "STORE", "Gang", "Script", "VirtualPod", "open_gang"]

@@ -103,6 +103,8 @@ class VirtualPod:
     script: Script = field(default_factory=Script)
     endpoints: int = 1
     """Engine processes in this pod."""
+    relations: str = ""
+    """More lines for the engine's [Unit]."""
     boots: list[Boot] = field(default_factory=list)
     """One for each container, the newest last."""
     deaf: bool = False
@@ -188,6 +190,8 @@ class VirtualPod:
         units.mkdir(parents=True)
         for name, text in UNITS.items():
             (units / f"{name}.toml").write_text(text.replace("ENDPOINTS", str(self.endpoints)))
+        text = ENGINE_UNIT.replace("[Unit]\n", f"[Unit]\n{self.relations}\n")
+        (units / f"{ENGINE}.toml").write_text(text.replace("ENDPOINTS", str(self.endpoints)))
         (self.directory / "podvisor.json").write_text(json.dumps(self.settings))
 
 
@@ -279,6 +283,7 @@ class Boot:
                 nursery.start_soon(self._watch)
                 self.operations.link = link
                 self.pod.farewell, self.pod.last_word = link.heartbeat.leave, link.heartbeat.say_goodbye
+                self.pod.relaunch_request.ask = self.operations.ask_for_relaunch
                 nursery.start_soon(link.run)
         finally:
             network.close(ip, PORT)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from supervisor.engine.model.devices import DevicesError, visible_devices
 from supervisor.unit.endpoints import bootstrap_port, management_port, service_port, with_endpoints
 from supervisor.unit.errors import ConfigurationError
-from supervisor.unit.model import Dependencies, Engine, OnDependencyRestart, Unit
+from supervisor.unit.model import Dependencies, Engine, OnDependencyRestart, RestartRule, Unit
 from supervisor.unit.parse import load_units
 
 MONITOR = Unit(
@@ -20,7 +20,7 @@ MONITOR = Unit(
     dependencies=Dependencies(
         after=("engine",),
         requires=("store", "engine"),
-        on_restart=(("engine", OnDependencyRestart.RESTART),),
+        on_restart=RestartRule(by_name=(("engine", OnDependencyRestart.RESTART),)),
     ),
 )
 
@@ -45,7 +45,7 @@ def test_several_are_units_of_their_own_and_who_names_the_file_means_all() -> No
     needs = monitor.dependencies
     assert needs.after == ("engine@0", "engine@1")
     assert needs.requires == ("store", "engine@0", "engine@1")
-    assert needs.on_restart == tuple((name, OnDependencyRestart.RESTART) for name in needs.after)
+    assert needs.on_restart.by_name == tuple((name, OnDependencyRestart.RESTART) for name in needs.after)
 
 
 def test_an_instance_of_a_template_is_numbered_too() -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from supervisor.engine.launchers import LaunchPlan, Rank, plan_launch, rank_of
 from supervisor.engine.launchers.arguments import arguments
 from supervisor.engine.launchers.plan import device_memory_probe
+from supervisor.unit.machine_checks import LAUNCHER_PROGRAMS
 from supervisor.unit.model import (
     Canary,
     Command,
@@ -333,3 +334,8 @@ def test_a_rank_as_the_launchers_see_it() -> None:
         pod_ip="10.0.0.2",
         master_addr="10.0.0.1",
     )
+
+
+@pytest.mark.parametrize("launcher", LAUNCHER_PROGRAMS)
+def test_verify_looks_for_the_program_that_is_run(launcher: Launcher) -> None:
+    assert planned(Engine(launcher=launcher, model="/m")).argv[0] == LAUNCHER_PROGRAMS[launcher]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 from pathlib import Path
 
@@ -24,7 +25,8 @@ from supervisor.settings import (
     shutdown_timeout,
 )
 from supervisor.unit.descent import DIAGNOSE_SEC
-from supervisor.unit.model import Command, Dependencies, Engine, Service, StopSettings, Unit
+from supervisor.unit.model import Command, Dependencies, Engine, Service, ServiceType, StopSettings, Unit
+from supervisor.unit.stop_budget import stop_budget
 
 
 def _load(tmp_path: Path, text: str, environment: dict[str, str] | None = None) -> Settings:
@@ -360,6 +362,22 @@ def test_how_long_an_orderly_stop_may_take() -> None:
     looked_at = replace(engine, engine=Engine(diagnose_exec=Command(("look",))))
     assert shutdown_timeout(section, [store, monitor, looked_at]) == 25.0 + DIAGNOSE_SEC
     assert shutdown_timeout(SupervisorSection(shutdown_timeout_sec=1.0), [engine]) == 1.0
+    assert shutdown_timeout(SupervisorSection(drain_sec=60.0, drain_delay_sec=7.0), [store]) == 82.0
+
+
+def test_the_slowest_chain_of_stops_counts_their_commands() -> None:
+    stop, run = StopSettings(timeout_sec=10.0), (Command(("x",)),)
+    slow = Unit("slow", Path("s"), service=Service(stop=stop, exec_stop=run, exec_stop_post=run))
+    app = Unit("app", Path("a"), service=Service(stop=stop), dependencies=Dependencies(after=("slow",)))
+    other = Unit("other", Path("o"), service=Service(stop=StopSettings(timeout_sec=39.0)))
+    away = Unit(
+        "away", Path("w"), service=Service(type=ServiceType.EXTERNAL), dependencies=Dependencies(after=("app",))
+    )
+    budget = stop_budget([slow, app, other, away])
+    assert (budget.seconds, str(budget)) == (40.0, "app 10s, then slow 30s")
+    assert stop_budget([]).seconds == 0.0
+    endless = Unit("endless", Path("e"), service=Service(stop=StopSettings(timeout_sec=math.inf)))
+    assert stop_budget([endless, app, slow]).chain == (("endless", math.inf),)
 
 
 @pytest.mark.parametrize("url", ["http://a:99999", "http://a:b", "http://[::1"])

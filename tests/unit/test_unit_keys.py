@@ -65,12 +65,13 @@ def test_only_known_keys_are_refused() -> None:
 
 
 def test_a_refusal_says_what_would_be_taken() -> None:
-    assert refusal("Unit.OnDependencyRestart", "ignore") is None
-    assert refusal("Service.Nice", 5) is None
-    assert refusal("Unit.OnDependencyRestart", "restart") == (
-        '"restart" is known, but not carried out by this version; "ignore" would be'
+    rows: dict[str, tuple[object, ...]] = {"Unit.Kind": ("plain",), "Whole": ()}
+    assert refusal("Unit.Kind", "plain", rows) is None
+    assert refusal("Service.Nice", 5, rows) is None
+    assert refusal("Unit.Kind", "fancy", rows) == (
+        '"fancy" is known, but not carried out by this version; "plain" would be'
     )
-    assert refusal("Unit.BindsTo", {}) == "known, but not carried out by this version"
+    assert refusal("Whole", {}, rows) == "known, but not carried out by this version"
 
 
 def test_every_key_has_a_schema() -> None:

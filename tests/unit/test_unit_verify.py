@@ -24,13 +24,19 @@ def _why_not(program: str, search: str | None, directory: str | None) -> str | N
     return None if place in PROGRAMS else f"no {place}"
 
 
+def _unreadable(path: str) -> str | None:
+    return None if path == "/run/secrets/there" else f"no {path}"
+
+
 def _find(directory: Path, files: dict[str, str], variables: dict[str, str] | None = None) -> list[str]:
     for name, text in files.items():
         (directory / f"{name}.toml").write_text(text)
-    machine = Machine({"PATH": "/bin", **(variables or {})}, _why_not, {1026: "the supervisor"})
+    variables = {"PATH": "/bin", **(variables or {})}
+    machine = Machine(variables, _why_not, _unreadable, {1026: "the supervisor"}, (29500, 29599))
     findings = check(load([directory]), machine)
     return [
         *(_short(problem, directory) for problem in findings.problems),
+        *(f"here: {_short(problem, directory)}" for problem in findings.here),
         *(f"warning: {_short(problem, directory)}" for problem in findings.warnings),
     ]
 
@@ -51,11 +57,11 @@ ExecStopPost = ["/bin/app"]
 Exec = ["e"]
 """
     assert _find(tmp_path, {"u": text}) == [
-        "u.toml:3: Service.ExecStart: no a",
-        "u.toml:4: Service.ExecStartPre: no b",
-        "u.toml:5: Service.ExecStartPost: no c",
-        "u.toml:6: Service.ExecStop: no d",
-        "u.toml:9: Readiness.Exec: no e",
+        "here: u.toml:3: Service.ExecStart: no a",
+        "here: u.toml:4: Service.ExecStartPre: no b",
+        "here: u.toml:5: Service.ExecStartPost: no c",
+        "here: u.toml:6: Service.ExecStop: no d",
+        "here: u.toml:9: Readiness.Exec: no e",
     ]
 
 
@@ -65,9 +71,13 @@ def test_programs_are_expanded_and_found_where_the_unit_would(tmp_path: Path) ->
         "b": '[Service]\nWorkingDirectory = "/work"\nExecStart = ["./tool"]\n',
         "c": '[Service]\nEnvironment = { PATH = "/own" }\nExecStart = ["x"]\n',
         "d": '[Engine]\nLauncher = "llama-server"\nCommand = ["nowhere"]\n',
+        "f": '[Engine]\nLauncher = "llama-server"\nRestartWith = "local"\nBasePort = 2\n',
         "e": '[Service]\nExecStart = ["${NODE_RANK}"]\n[Engine]\nBasePort = 1\nRestartWith = "local"\n',
     }
-    assert _find(tmp_path, files, {"DIR": "/bin"}) == ["d.toml:3: Engine.Command: no nowhere"]
+    assert _find(tmp_path, files, {"DIR": "/bin"}) == [
+        "here: d.toml:3: Engine.Command: no nowhere",
+        "here: f.toml:2: Engine.Launcher: no llama-server",
+    ]
 
 
 def test_variables_are_judged_by_when_they_are_known(tmp_path: Path) -> None:
@@ -80,8 +90,9 @@ def test_variables_are_judged_by_when_they_are_known(tmp_path: Path) -> None:
     }
     assert _find(tmp_path, files) == [
         "broken.toml: '${LOST' has no closing brace; a plain dollar before a brace is $${",
-        "engine.toml:2: Service.ExecStart.1: ${LOST} is not set and has no default",
-        "service.toml:2: Service.ExecStart.1: ${LOST} is not set and has no default",
+        "here: engine.toml:2: Service.ExecStart.1: ${LOST} is not set and has no default",
+        "here: filed.toml:2: Service.EnvironmentFile: no /env",
+        "here: service.toml:2: Service.ExecStart.1: ${LOST} is not set and has no default",
         "warning: filed.toml:3: Service.ExecStart.1: ${LOST} is not set and has no default",
         "warning: service.toml:2: Service.ExecStart.1: ${EPOCH} may not be known when the unit starts: "
         "give it a default, ${EPOCH:-…}",
@@ -96,10 +107,12 @@ def test_a_port_has_one_owner(tmp_path: Path) -> None:
         "a": engine + "BasePort = 1000\nMgmtPort = 1000\n",
         "b": engine + 'BasePort = 1001\nMgmtPort = 1000\nRole = "prefill"\nBootstrapPort = 1002\n',
         "c": engine + "BasePort = 1026\nBootstrapPort = 1002\n",
+        "d": engine + "BasePort = 29501\n",
     }
     assert _find(tmp_path, files) == [
-        "b.toml:6: Engine.MgmtPort: port 1000 belongs to a (BasePort) already",
-        "c.toml:5: Engine.BasePort: port 1026 belongs to the supervisor already",
+        "b.toml:6: Engine.MgmtPort: port 1000 belongs to a (BasePort) already: choose another for one of them",
+        "c.toml:5: Engine.BasePort: port 1026 belongs to the supervisor already: choose another for one of them",
+        "d.toml:5: Engine.BasePort: port 29501 is one of the supervisor's rendezvous_ports, 29500 to 29599",
     ]
 
 
@@ -135,7 +148,7 @@ def test_good_units_are_listed_in_start_order(units: Path) -> None:
         "2 units, in start order:",
         "  store (exec): the store",
         "  app (exec, after store)",
-        "terminationGracePeriodSeconds needed: 65",
+        "terminationGracePeriodSeconds needed: 65 (app 30s, then store 30s)",
     ]
     assert result.exit_code == 0
 
@@ -158,13 +171,18 @@ def test_programs_of_this_machine(units: Path) -> None:
     (units / "folder.toml").write_text('[Service]\nExecStart = ["/tmp"]\n')
     (units / "plain.toml").write_text(f'[Service]\nExecStart = ["./app.toml"]\nWorkingDirectory = "{units}"\n')
     (units / "lost.toml").write_text('[Service]\nExecStart = ["/nowhere"]\n')
+    (units / "away.toml").write_text('[Service]\nExecStart = ["true"]\nWorkingDirectory = "/no/where"\n')
+    (units / "files.toml").write_text('[Service]\nExecStart = ["true"]\nLoadCredential = ["a:/no/a", "b:/tmp"]\n')
     result = CliRunner().invoke(command, [str(units)])
     assert result.output.replace(f"{units}/", "").splitlines() == [
         "app.toml:2: Service.ExecStart: cannot find 'no-such-program' in PATH (/bin)",
+        "away.toml:2: Service.ExecStart: there is no directory '/no/where' to run it in (WorkingDirectory)",
+        "files.toml:3: Service.LoadCredential: there is no '/no/a'",
+        "files.toml:3: Service.LoadCredential: '/tmp' cannot be read",
         "folder.toml:2: Service.ExecStart: '/tmp' cannot be executed",
         "lost.toml:2: Service.ExecStart: there is no '/nowhere'",
         "plain.toml:2: Service.ExecStart: 'app.toml' cannot be executed",
-        "4 problems found",
+        "7 problems found",
     ]
 
 
@@ -177,7 +195,8 @@ def test_tools_get_json(units: Path) -> None:
                 "path": "environment",
                 "line": None,
                 "key": "PODVISOR_GRACE_PERIOD_SEC",
-                "message": "the pod is killed after 30 s, an orderly stop may need 1min 5s",
+                "message": "the pod is killed after 30 s, an orderly stop may need 65 s (app 30s, then store 30s): "
+                "set terminationGracePeriodSeconds to that, or shorten TimeoutStopSec",
             }
         ],
         "units": [
@@ -199,6 +218,7 @@ def test_tools_get_json(units: Path) -> None:
             },
         ],
         "grace_period_sec": 65,
+        "stop_chain": ["app", "store"],
     }
 
 
@@ -213,3 +233,163 @@ def test_a_directory_must_be_named() -> None:
     result = CliRunner().invoke(command, [])
     assert result.exit_code == 2
     assert "name a directory of unit files" in result.output
+
+
+RUN = 'ExecStart = ["true"]\n'
+
+
+def test_files_that_the_start_reads_are_looked_for(tmp_path: Path) -> None:
+    text = f"""[Service]
+{RUN}EnvironmentFile = ["-/may/be/absent", "/must/be/there", "${{LATER:-/run/secrets/there}}"]
+LoadCredential = ["a:/run/secrets/there", "b:/run/secrets/lost", "c:/x/${{NODE_RANK}}"]
+"""
+    assert _find(tmp_path, {"u": text})[:2] == [
+        "here: u.toml:3: Service.EnvironmentFile: no /must/be/there",
+        "here: u.toml:4: Service.LoadCredential: no /run/secrets/lost",
+    ]
+
+
+def test_a_credential_that_the_unit_does_not_load_is_wrong_everywhere(tmp_path: Path) -> None:
+    start = 'ExecStart = ["true", "${CREDENTIAL:a}${CREDENTIAL:b}"]\n'
+    text = f'[Service]\n{start}LoadCredential = ["a:/run/secrets/there"]\n'
+    assert _find(tmp_path, {"u": text}) == [
+        'u.toml:2: Service.ExecStart.1: ${CREDENTIAL:b}: expected LoadCredential = ["b:/path"] in this unit'
+    ]
+
+
+GIVEN_UP = "and the start is given up after TimeoutStartSec (30s): make that longer"
+
+
+@pytest.mark.parametrize(
+    "keys, found",
+    [
+        (
+            'TimeoutStartSec = 30\n[Readiness]\nTcp = "h:1"\nInitialDelaySec = 30',
+            f"u.toml:6: Readiness.InitialDelaySec: cannot pass before 30s, {GIVEN_UP}",
+        ),
+        (
+            'TimeoutStartSec = 30\n[Startup]\nTcp = "h:1"\nPeriodSec = 10\nSuccessThreshold = 4',
+            f"u.toml:7: Startup.SuccessThreshold: cannot pass before 30s, {GIVEN_UP}",
+        ),
+        (
+            'TimeoutStartSec = 30\n[Startup]\nLogLine = "up"\nInitialDelaySec = 60',
+            f"u.toml:6: Startup.InitialDelaySec: cannot pass before 1min, {GIVEN_UP}",
+        ),
+        ('TimeoutStartSec = 30\n[Readiness]\nTcp = "h:1"\nInitialDelaySec = 29', None),
+        (
+            'TimeoutStartSec = 30\n[Readiness]\nTcp = "h:1"\nTimeoutSec = 30',
+            "warning: u.toml:6: Readiness.TimeoutSec: one answer that never comes uses up the whole start, "
+            "TimeoutStartSec (30s)",
+        ),
+        (
+            '[Liveness]\nTcp = "h:1"\nPeriodSec = 1\nTimeoutSec = 20',
+            "warning: u.toml:6: Liveness.TimeoutSec: is far beyond PeriodSec (1s), and the next try waits for the "
+            "answer: what hangs is noticed after 1min",
+        ),
+        ('[Liveness]\nTcp = "h:1"\nPeriodSec = 5\nTimeoutSec = 25', None),
+        (
+            "StartStallSec = 90",
+            "warning: u.toml:3: Service.StartStallSec: has no effect: TimeoutStartSec (1min 30s) gives up the start "
+            "before",
+        ),
+        ("StartCpuOnlySec = 9", "warning: u.toml:3: Service.StartCpuOnlySec: has no effect without StartStallSec"),
+        ("StartStallSec = 60\nStartCpuOnlySec = 9", None),
+        ('WatchdogSignal = "SIGQUIT"', "warning: u.toml:3: Service.WatchdogSignal: has no effect without WatchdogSec"),
+        ("WatchdogSec = 9\nTimeoutAbortSec = 9", None),
+        (
+            'Type = "oneshot"\nWatchdogSec = 9',
+            'warning: u.toml:4: Service.WatchdogSec: has no effect: a unit of Type "oneshot" has no process '
+            "while it is active",
+        ),
+        (
+            "StartLimitIntervalSec = 10\nRestartSec = 5",
+            "warning: u.toml:3: Service.StartLimitIntervalSec: never reached: 5 starts take 19s 100ms with their "
+            "back-offs, longer than StartLimitIntervalSec (10s)",
+        ),
+        ("StartLimitIntervalSec = 20\nRestartSec = 5", None),
+        (
+            "LogRateLimitBurst = 9",
+            "warning: u.toml:3: Service.LogRateLimitBurst: has no effect without LogRateLimitIntervalSec",
+        ),
+        ("LogRateLimitBurst = 9\nLogRateLimitIntervalSec = 1", None),
+    ],
+)
+def test_numbers_that_do_not_go_together(keys: str, found: str | None, tmp_path: Path) -> None:
+    assert _find(tmp_path, {"u": f"[Service]\n{RUN}{keys}\n"}) == ([] if found is None else [found])
+
+
+def test_units_for_another_machine_are_not_wrong_here(units: Path) -> None:
+    (units / "app.toml").write_text('[Service]\nExecStart = ["no-such-program", "${LOST}"]\n')
+    assert CliRunner().invoke(command, [str(units)]).exit_code == os.EX_CONFIG
+    result = CliRunner().invoke(command, [str(units), "--elsewhere"])
+    assert result.exit_code == 0
+    assert [line.partition(": Service")[0] for line in result.stderr.splitlines()] == [
+        f"warning: {units}/app.toml:2",
+        f"warning: {units}/app.toml:2",
+    ]
+    assert "warning" not in result.stdout
+
+
+def test_a_shutdown_time_that_is_too_short_names_the_chain(units: Path, tmp_path: Path) -> None:
+    config = tmp_path / "podvisor.toml"
+    config.write_text("[supervisor]\n\nshutdown_timeout_sec = 40\n")
+    result = CliRunner().invoke(command, [str(units), "--config", str(config)])
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == [
+        f"warning: {config}:3: supervisor.shutdown_timeout_sec: 40 s are too short: an orderly stop may need 65 s "
+        "(app 30s, then store 30s); what has not stopped by then is killed"
+    ]
+    assert "needed: 40 " in result.stdout
+
+
+COORDINATED = 'controller_url = "http://127.0.0.1:9"\npod_ip = "127.0.0.1"\njob_name = "j"'
+
+
+@pytest.mark.parametrize("settings, problems", [("", 0), (COORDINATED, 1)])
+def test_the_node_managers_port_is_taken_only_with_a_controller(
+    settings: str, problems: int, units: Path, tmp_path: Path
+) -> None:
+    (units / "e.toml").write_text('[Service]\nExecStart = ["sleep", "1"]\n[Engine]\nBasePort = 1026\n')
+    config = tmp_path / "podvisor.toml"
+    config.write_text(f"[supervisor]\n{settings}\n")
+    result = CliRunner().invoke(command, [str(units), "--config", str(config)])
+    assert result.stdout.count("port 1026 belongs to the supervisor (supervisor.port) already") == problems
+
+
+@pytest.mark.parametrize(
+    "files, problem",
+    [
+        (
+            {"a": '[Unit]\nAfter = "b"\nBefore = "b"\n[Service]\n' + RUN},
+            "a.toml:2: Unit.After: cannot order the units: a after b after a; take one of these out",
+        ),
+        (
+            {"a": '[Unit]\nBindsTo = "stor"\n[Service]\n' + RUN},
+            "a.toml:2: Unit.BindsTo: there is no unit 'stor'; did you mean 'store'?",
+        ),
+        (
+            {"a": '[Unit]\nPartOf = "b"\n[Service]\n' + RUN, "b": '[Unit]\nBindsTo = "a"\n[Service]\n' + RUN},
+            "a.toml:1: Unit: a change of one would go round for ever: a follows b follows a; "
+            "take one BindsTo, PartOf or OnDependencyRestart out",
+        ),
+        (
+            {"a": '[Unit]\nConflicts = "b"\nWants = "b"\n[Service]\n' + RUN},
+            "a.toml:2: Unit.Conflicts: 'b' is needed too: it would be started and stopped at once",
+        ),
+        (
+            {"a": '[Unit]\nConflicts = "e"\n[Service]\n' + RUN, "e": "[Service]\n" + RUN + "[Engine]\n"},
+            "a.toml:2: Unit.Conflicts: e may be one rank of a gang, which is never stopped alone: "
+            'give it RestartWith = "local", or do without Conflicts',
+        ),
+        (
+            {"a": '[Unit]\nAfter = "b"\n[Unit.OnDependencyRestart]\nstore = "restart"\n[Service]\n' + RUN},
+            "a.toml:4: Unit.OnDependencyRestart.store: 'store' is not named by After, Requires, Wants or BindsTo: "
+            "its relaunch would not be seen",
+        ),
+    ],
+)
+def test_relations_that_cannot_be(files: dict[str, str], problem: str, tmp_path: Path) -> None:
+    for name, text in {"b": "[Service]\n" + RUN, "store": "[Service]\n" + RUN, **files}.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+    result = CliRunner().invoke(command, [str(tmp_path)])
+    assert result.stdout.replace(f"{tmp_path}/", "").splitlines() == [problem, "1 problem found"]

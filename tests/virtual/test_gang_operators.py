@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from supervisor.api.operations import ControllerAway, Refused
-from tests.support.virtual_gang import ENGINE, Gang, VirtualPod, open_gang
+from tests.support.virtual_gang import ENGINE, STORE, Gang, VirtualPod, open_gang
 
 # httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
@@ -142,3 +142,53 @@ async def test_a_budget_that_is_spent_holds_the_instance_until_it_is_reset(autoj
         answer = await gang.world.client.post(f"/v1/instances/{gang.instance.id}/reset-failed")
         assert answer.status_code == 200, answer.text
         await gang.until_active(within=120)
+
+
+def kill_store(pod: VirtualPod) -> None:
+    pid = pod.it.pod.units.get(STORE).state.pid
+    assert pid is not None
+    pod.it.processes.crash(pid)
+
+
+RELATIONS = ['OnDependencyRestart = "restart"', f'BindsTo = ["{STORE}"]']
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+async def test_a_store_that_was_relaunched_in_one_pod_relaunches_the_gang_as_one(
+    relation: str, autojump_clock: MockClock
+) -> None:
+    async with open_gang(relations=relation) as gang:
+        await gang.until_active()
+        gang.touched.add(STORE)
+        kill_store(gang.pods[1])
+        await gang.until_active(epoch=2, within=120)
+        await trio.sleep(600)
+        assert boots(gang) == [1, 1]
+        assert [pod.spawns() for pod in gang.pods] == [2, 2]
+        assert [run.reason for run in gang.runs] == ["assemble", "operator"]
+        assert any(STORE in text for text in gang.pods[0].it.stdout)
+
+
+async def test_a_store_that_is_relaunched_while_the_controller_is_away_relaunches_the_gang_when_it_is_back(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_gang(relations=RELATIONS[0]) as gang:
+        await gang.until_active()
+        gang.touched.add(STORE)
+        await gang.crash_controller()
+        kill_store(gang.pods[1])
+        await trio.sleep(60)
+        assert [pod.spawns() for pod in gang.pods] == [1, 1]
+        await gang.start_controller()
+        await gang.until_active(epoch=2, within=300)
+        assert [pod.spawns() for pod in gang.pods] == [2, 2]
+
+
+async def test_by_default_a_store_that_was_relaunched_touches_no_engine(autojump_clock: MockClock) -> None:
+    async with open_gang() as gang:
+        await gang.until_active()
+        gang.touched.add(STORE)
+        kill_store(gang.pods[1])
+        await trio.sleep(600)
+        assert [pod.spawns() for pod in gang.pods] == [1, 1]
+        assert gang.is_active()

@@ -162,3 +162,56 @@ async def test_it_is_said_that_the_probes_of_a_rank_without_http_are_not_asked(
     assert [record.getMessage() for record in caplog.records if "serves no HTTP" in record.getMessage()] == [
         "rank 0 serves no HTTP: its Http and Tcp probes are not asked, it is well while its processes live"
     ]
+
+
+async def test_a_rank_whose_store_was_relaunched_asks_for_its_gang_and_is_not_restarted_alone(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    relations = '[Unit]\nBindsTo = ["store"]\nAfter = ["store"]\nOnDependencyRestart = "restart"\n'
+    async with running(tmp_path, settings=COORDINATED, store=STORE, engine=relations + ENGINE) as pod:
+        asked: list[str] = []
+
+        async def ask(reason: str) -> None:
+            asked.append(reason)
+
+        pod.it.relaunch_request.ask = ask
+        assert pod.it.supervision is not None
+        await pod.it.supervision.operator.command(placement(1))
+        engine, store = pod.it.units.get("engine"), pod.it.units.get("store")
+        assert store.state.pid is not None
+        with pytest.raises(Refused, match=r"engine goes down with store .* podvisor stop --local engine"):
+            await PodOperations(pod.it).change("store", "stop", asked_by="operator", local=False)
+        pod.processes.crash(store.state.pid)
+        await trio.sleep(60)
+        assert asked == [
+            "store, to which it is bound, goes down: killed by SIGKILL",
+            "store was relaunched (OnDependencyRestart)",
+        ]
+        assert (engine.state.invocation, pod.processes.alive("engine")) == (1, 1)
+        await PodOperations(pod.it).change("engine", "stop", asked_by="operator", local=True)
+        await PodOperations(pod.it).change("store", "stop", asked_by="operator", local=False)
+        assert pod.processes.alive("store") == 0
+
+
+async def test_a_standalone_engine_is_restarted_through_its_unit(tmp_path: Path, autojump_clock: MockClock) -> None:
+    relations = '[Unit]\nAfter = ["store"]\nOnDependencyRestart = { store = "restart" }\n'
+    async with running(tmp_path, store=STORE, engine=relations + ENGINE) as pod:
+        engine, store = pod.it.units.get("engine"), pod.it.units.get("store")
+        assert store.state.pid is not None
+        pod.processes.crash(store.state.pid)
+        await engine.wait_until(lambda state: state.started == 2 and state.ready_once)
+        assert pod.processes.most_alive["engine"] == 1
+
+
+async def test_a_unit_that_a_conflict_keeps_down_is_not_waited_for(tmp_path: Path, autojump_clock: MockClock) -> None:
+    rival = '[Unit]\nAfter = ["store"]\nConflicts = ["store"]\n[Service]\nExecStart = ["engine"]\n'
+    bound = '[Unit]\nBindsTo = ["{0}"]\nAfter = ["{0}"]\n[Service]\nExecStart = ["engine"]\n'
+    units = {"rival": rival, "left": bound.format("store"), "right": bound.format("rival")}
+    async with running(tmp_path, store=STORE, **units) as pod:
+        assert pod.it.units.displaced() == {"rival", "right"}
+        assert pod.it.readiness(None) == Readiness(not_started="", not_ready="")
+        await pod.it.units.start("right", asked_by="operator")  # and what it is bound to
+        assert pod.it.units.displaced() == {"store", "left"}
+        assert pod.it.readiness(None) == Readiness(not_started="", not_ready="")
+        await pod.it.units.stop("rival", asked_by="operator", reason="maintenance")
+        assert "rival" in pod.it.readiness(None).not_ready

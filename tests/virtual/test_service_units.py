@@ -16,6 +16,7 @@ from trio.testing import MockClock
 
 from supervisor.service.launch import unit_launch
 from supervisor.service.outcomes import StartFailed
+from supervisor.service.relations import RelaunchGang
 from supervisor.service.service import Service
 from supervisor.service.units import NoSuchUnit, Units
 from supervisor.unit.graph import Graph
@@ -66,12 +67,14 @@ async def pod(
     programs: Mapping[str, Program] | None = None,
     variables: Mapping[str, str] | None = None,
     started_elsewhere: tuple[str, ...] = (),
+    gang: Mapping[str, RelaunchGang] | None = None,
 ) -> AsyncIterator[Pod]:
     """Each unit's program bears its name."""
     everyone = {each.name: Program() for each in declared} | dict(programs or {})
     with trio.fail_after(A_LONG_TIME_SEC):
         async with trio.open_nursery() as fakes, trio.open_nursery() as nursery:
-            units = Units(Graph.of(declared), lambda: variables or {}, started_elsewhere=started_elsewhere)
+            graph = Graph.of(declared)
+            units = Units(graph, lambda: variables or {}, started_elsewhere=started_elsewhere, gang=gang)
             world = Pod(units, FakeProcesses(fakes, everyone))
             for each in declared:
                 world.outputs[each.name] = FakeOutput()
