@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.unit.expand import expand_unit
+from supervisor.unit.graph import Graph
 from supervisor.unit.model import Command, ExitType, KillMode, RestartPolicy, ServiceType, Unit
 from tests.support.converted import argv, converted, remarks, units
 
@@ -328,3 +329,32 @@ ExecStart=/srv/app/venv/bin/app migrate
     assert (app.service.type, app.service.restart.limit_interval_sec) == (ServiceType.NOTIFY, 300)
     assert (app.dependencies.requires, migrate.dependencies.before) == (("proxy",), ("app",))
     assert not [line for line in remarks(conversion) if "not known to `podvisor convert`" in line]
+
+
+def test_what_is_no_unit_after_all_is_required_by_nobody(tmp_path: Path) -> None:
+    files = {
+        "web.service": "[Unit]\nRequires=db.service\nAfter=db.service\n[Service]\nExecStart=/bin/w\n",
+        "db.service": "[Unit]\nRequires=disk.service\n[Service]\nExecStart='/bin/d\n",
+        "disk.service": "[Service]\nExecStart=/bin/disk\n",
+    }
+    conversion = converted(tmp_path, files, *files)
+    found = units(conversion)
+    assert set(found) == {"web", "disk"}
+    assert found["web"].dependencies.requires == found["web"].dependencies.after == ()
+    assert any(
+        line.startswith("web.service:2 Unit.Requires: lost: db.service is no unit") for line in remarks(conversion)
+    )
+
+
+def test_a_circle_is_cut(tmp_path: Path) -> None:
+    files = {
+        "a.service": "[Unit]\nAfter=b.service\nBefore=d.service\n[Service]\nExecStart=/bin/a\n",
+        "b.service": "[Unit]\nAfter=c@1.service\n[Service]\nExecStart=/bin/b\n",
+        "c@.service": "[Unit]\nAfter=a.service\n[Service]\nExecStart=/bin/c\n",
+        "d.service": "[Unit]\nBefore=a.service\n[Service]\nExecStart=/bin/d\n",
+        "e.service": "[Unit]\nAfter=e.service d.service\n[Service]\nExecStart=/bin/e\n",
+    }
+    conversion = converted(tmp_path, files, *files)
+    found = units(conversion, "1").values()
+    assert Graph.of(found).cycle() == ()
+    assert len([line for line in remarks(conversion) if "they would wait in a circle" in line]) == 3
