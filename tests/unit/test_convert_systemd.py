@@ -84,6 +84,24 @@ def test_environment_is_quoted_by_word_and_its_dollars_mean_nothing(tmp_path: Pa
     ]
 
 
+@pytest.mark.parametrize(
+    "written, taken, why",
+    [
+        (r"A=1 B=a\qb C=3", {"A": "1"}, r"\q is no escape"),
+        (r"A=\%n", {}, r"\% is no escape"),
+        (r"A=\\%n B=2", {"A": r"\web.service", "B": "2"}, ""),
+        ("A=1 'B=2", {"A": "1"}, "the quote ' is never closed"),
+    ],
+)
+def test_of_an_environment_line_that_is_wrong_counts_what_came_before(
+    tmp_path: Path, written: str, taken: dict[str, str], why: str
+) -> None:
+    """As systemd 252 does it; in a command line it keeps an escape that it does not know."""
+    unit, said = one(tmp_path, service(f"Environment={written}"))
+    assert dict(unit.service.execution.environment) == taken
+    assert [line for line in said if why and why in line] or not why
+
+
 def test_a_variable_that_stands_alone_is_cut(tmp_path: Path) -> None:
     known = "[Service]\nEnvironment=\"OPTS=-a 'b c' -d\"\nExecStart=/bin/x $OPTS $NONE end\n"
     unit, _ = one(tmp_path, known)
