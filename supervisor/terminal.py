@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from supervisor.process.subreaper import is_pid_one
+
 STDIN = 0
 
 
@@ -27,8 +29,8 @@ class Terminal:
 
     @property
     def shell_waits(self) -> bool:
-        """Somebody outside can bring us back to the foreground. Nobody can bring back the leader of a session."""
-        return os.getsid(0) != os.getpid()
+        """Somebody outside sees us stopped and can bring us back; not the leader of a session, nor PID 1."""
+        return not is_pid_one() and os.getsid(0) != os.getpid()
 
     def lend(self, group: int) -> None:
         """Put the command in the foreground. Nothing if the terminal is gone, or the command is."""

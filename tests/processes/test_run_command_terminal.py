@@ -10,6 +10,7 @@ import termios
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
+import pytest
 import trio
 
 from supervisor.process import procfs
@@ -18,6 +19,8 @@ from tests.support.real_processes import TIMEOUT_SEC, gone
 from tests.support.running_supervisor import PODVISOR, environment
 
 RUN = (*PODVISOR, "run", "--")
+needs_namespaces = pytest.mark.skipif(os.geteuid() != 0, reason="a pid namespace of its own needs root")
+PID_NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 TELLS = """
 import os, signal, sys
 def tell(number, frame): os.write(1, f"got {number}\\n".encode())
@@ -91,7 +94,7 @@ async def on_a_terminal(*command: str) -> AsyncIterator[Screen]:
     become_subreaper()
     pid, descriptor = pty.fork()
     if pid == 0:
-        os.execve(command[0], command, environment())
+        os.execvpe(command[0], command, environment())
     attributes = termios.tcgetattr(descriptor)
     attributes[1] &= ~termios.OPOST
     attributes[3] &= ~termios.ECHO
@@ -155,13 +158,14 @@ async def test_a_shell_under_us_has_job_control() -> None:
         await screen.shows("started")
         await screen.type(SUSPEND)
         await screen.shows("Stopped")
-        await screen.type(b"kill %1; wait %1; exit 5\n")
+        await screen.type(b"kill %1; wait %1; exit 5\nexit 5\n")  # bash refuses once while it thinks a job is stopped
         assert await exit_code(screen.pid) == 5
 
 
-async def test_with_no_shell_above_us_nobody_is_left_suspended() -> None:
-    """As the session's leader, as in `docker run -it`, nobody could wake the command up again."""
-    async with on_a_terminal(*RUN, *python(TELLS)) as screen:
+@pytest.mark.parametrize("above", [(), pytest.param(PID_NAMESPACE, marks=needs_namespaces)], ids=["leader", "PID 1"])
+async def test_with_no_shell_above_us_nobody_is_left_suspended(above: Sequence[str]) -> None:
+    """As the session's leader, as in `docker run -it`, or as PID 1, nobody could wake the command up again."""
+    async with on_a_terminal(*above, *RUN, *python(TELLS)) as screen:
         await screen.shows("foreground True")
         await screen.type(SUSPEND)
         await screen.type(b"still here\n")
