@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -16,7 +15,7 @@ import trio
 
 from supervisor import wire
 from supervisor.api.readiness import Readiness, readiness
-from supervisor.configuration import Configuration, identity_of, place_of, settled_variables
+from supervisor.configuration import Configuration, identity_of, place_of, ported, read_files, settled_variables
 from supervisor.ending import EXIT_OK, Ending
 from supervisor.engine.endpoint_engine import EndpointEngine, Here
 from supervisor.engine.model import progress
@@ -34,13 +33,16 @@ from supervisor.host import Host
 from supervisor.pod_events import PodEvents
 from supervisor.pod_metrics import Gauges, PodMetrics
 from supervisor.process.drops import Drop
+from supervisor.reload import Files, Reloads, Workshop
 from supervisor.service.exit_archive import ExitArchive
 from supervisor.service.exits import Exits
 from supervisor.service.launch import unit_launch
 from supervisor.service.operations import nothing_to_wait_for
 from supervisor.service.outcomes import Observer, Transition
+from supervisor.service.rearrangement import Definition
 from supervisor.service.service import Service
 from supervisor.service.units import Units
+from supervisor.settings import differing_keys, shutdown_timeout
 from supervisor.unit import endpoints as ports
 from supervisor.unit.events import RecordEnding, ReportStartLimit
 from supervisor.unit.graph import Graph
@@ -90,6 +92,7 @@ class Pod:
         for endpoints in configuration.engines:
             supervision = self._supervise(endpoints, nm_port)
             self.supervisions[supervision.engine.name] = supervision
+        self.reloads = Reloads(self.units, Workshop(self._service, self._definition, self._in_gang), self._read_files)
 
     @property
     def supervision(self) -> EngineSupervision | None:
@@ -108,6 +111,7 @@ class Pod:
             self.units.start_all(asked_by=ASKED_BY)
             for supervision in self.supervisions.values():
                 await nursery.start(supervision.run)
+            await nursery.start(self.reloads.run)
             nursery.start_soon(self._hurry_when_told)
             nursery.start_soon(self._archive.run)
             nursery.start_soon(self.events.watch_ending, self._ending)
@@ -137,7 +141,12 @@ class Pod:
     async def _bid_farewell(self, reason: str) -> None:
         for supervision in self.supervisions.values():
             supervision.operator.feed(progress.Leaving(reason))
+        self.reloads.close(reason)
         await self.farewell()
+
+    def shutdown_sec(self) -> float:
+        """How long an orderly stop of the units that are here now may take."""
+        return shutdown_timeout(self._configuration.settings.supervisor, [service.unit for service in self.units])
 
     async def part(self) -> None:
         """After `stop`. A container that is to be restarted comes back: it is missed until then."""
@@ -200,30 +209,37 @@ class Pod:
         return known if self.supervision is None else known | self.supervision.engine.placement_variables()
 
     def _service(self, unit: Unit) -> Service:
-        environment = self._configuration.environment
-        exits = Exits(self._archive.earlier(unit.name))
-        output, observers = self._host.output_of(unit, self._dropped), self._observers(unit, exits)
-        if unit.engine is None:
-            return Service(
-                unit,
-                rules_of(unit),
-                self._host.processes,
-                output,
-                lambda: unit_launch(unit, environment, self._placement()),
-                around=self.units.surroundings_of(unit.name),
-                observers=observers,
-                exits=exits,
-            )
+        exits, definition = Exits(self._archive.earlier(unit.name)), self._definition(unit)
+        before_spawn = nothing_to_wait_for if unit.engine is None else partial(self._before_spawn, unit)
         return Service(
             unit,
-            self._engine_rules(unit),
+            definition.rules,
             self._host.processes,
-            output,
-            lambda: self._endpoint(unit).launch(),
-            around=self.units.surroundings_of(unit.name, partial(self._before_spawn, unit)),
-            observers=observers,
+            self._host.output_of(unit, self._dropped),
+            definition.launch,
+            around=self.units.surroundings_of(unit.name, before_spawn),
+            observers=self._observers(unit, exits),
             exits=exits,
         )
+
+    def _definition(self, unit: Unit) -> Definition:
+        if unit.engine is not None:
+            return Definition(unit, self._engine_rules(unit), lambda: self._endpoint(unit).launch())
+        environment = self._configuration.environment
+        return Definition(unit, rules_of(unit), lambda: unit_launch(unit, environment, self._placement()))
+
+    async def _read_files(self) -> Files:
+        """As they are now. Raise ConfigurationError."""
+        return await self._host.without_blocking(self._files)
+
+    def _files(self) -> Files:
+        configuration = self._configuration
+        settings, units = read_files(configuration.options, configuration.environment)
+        in_force = configuration.settings
+        return Files(ported(units, in_force.supervisor.port_base), differing_keys(in_force, settings))
+
+    def _in_gang(self, unit: Unit) -> bool:
+        return unit.engine is not None and self._is_coordinated(unit)
 
     def _engine_rules(self, unit: Unit) -> Rules:
         if not self._is_coordinated(unit):
@@ -278,12 +294,12 @@ class Pod:
                     fabric=configuration.fabric,
                     device_num=section.device_num,
                     grace_period_sec=section.grace_period_sec,
+                    shared_memory_is_private=section.shm_scope == "pod",
+                    gate=self._host.gate,
+                    segments_of=self._host.segments_of,
                 ),
-                booted_at_wall=time.time(),
                 services=tuple(self.units.get(endpoint.name) for endpoint in endpoints),
                 dependencies_active=lambda: self.units.dependencies_active(unit.name),
-                gate=self._host.gate,
-                segments_of=self._host.segments_of,
                 write_stdout=self._host.write_stdout,
             ),
             RegisterManager(identity, _service_ports(unit.engine), state_dir),

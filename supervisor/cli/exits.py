@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from supervisor import wire
-from supervisor.cli.client import Supervisor, json_option, socket_option, unit_path
+from supervisor.cli.client import Supervisor, json_option, optional_unit_argument, socket_option, unit_path
 from supervisor.shared.words import duration, table
 
 
 @click.command("exits")
-@click.argument("unit", required=False)
+@optional_unit_argument
 @json_option
 @socket_option
 def command(unit: str | None, as_json: bool, socket_path: Path | None) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec.structs import replace
 
+from supervisor.engine.hygiene import Gate, Hygiene
 from supervisor.engine.launchers import CannotLaunch, LaunchPlan, plan_launch, rank_of
 from supervisor.engine.launchers.environment import engine_environment
 from supervisor.engine.launchers.fabric import Fabric
@@ -41,16 +42,25 @@ class Here(msgspec.Struct, frozen=True):
     fabric: Fabric | None
     device_num: int
     grace_period_sec: float
+    shared_memory_is_private: bool
+    """Nobody beyond our sight has segments in this container's /dev/shm."""
+    gate: Gate
+    segments_of: SegmentsOf
 
 
 class EndpointEngine:
     """One per engine process of this pod."""
 
-    def __init__(
-        self, service: Service, here: Here, segments_of: SegmentsOf, operation: Callable[[], Operation]
-    ) -> None:
+    def __init__(self, service: Service, here: Here, operation: Callable[[], Operation]) -> None:
         self.service = service
-        self.segments = Segments(service, segments_of)
+        self.segments = Segments(service, here.segments_of)
+        self._hygiene = Hygiene(
+            here.gate,
+            service,
+            self.segments,
+            any_address="::" if ":" in here.pod_ip else "0.0.0.0",
+            shared_memory_is_private=here.shared_memory_is_private,
+        )
         self._here = here
         self._operation = operation
 
@@ -69,6 +79,11 @@ class EndpointEngine:
         """Its data-parallel rank in the gang; before the first placement its number in this pod."""
         ids, number = self._operation().endpoint_ids, self.engine.endpoint_number
         return ids[number] if ids else number
+
+    async def pass_gate(self, placement: StartCmdMsg) -> None:
+        """Raise LaunchError with what is in the way of this endpoint. What was cleaned up stays so."""
+        launch = unit_launch(self.unit, self._here.environment, self.variables(placement))
+        await self._hygiene.pass_gate(self.plan(placement), launch)
 
     # --- launch --------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ import trio
 
 from supervisor.process import procfs
 from supervisor.process.attribution import certainly_not_newborn
+from supervisor.process.brand import Branding
 from supervisor.process.procfs import Identity
 from supervisor.process.spawn import Credentials, Spawn, SpawnError, apply_settings, explain, resolve_credentials
 from supervisor.process.threads import NoThread, in_thread
@@ -86,6 +87,7 @@ class Children:
         self._in_flight: list[int] = []
         """For each spawn whose pid we do not know yet: when it began, in boot ticks."""
         self._spawn_threads = trio.CapacityLimiter(MAX_SPAWNS_IN_FLIGHT)
+        self.branding = Branding()
         self.scan_threads = trio.CapacityLimiter(MAX_SCANS)
         """For whoever reads /proc in worker threads: reads that hang cannot use up all threads there are."""
 
@@ -119,7 +121,7 @@ class Children:
         self._in_flight.append(began)
         try:
             try:
-                pid = await in_thread(partial(_execute, spawn), limiter=self._spawn_threads)
+                pid = await in_thread(partial(_execute, spawn, self.branding), limiter=self._spawn_threads)
             except NoThread as error:
                 raise SpawnError(f"cannot execute {spawn.argv[0]!r}: {error.strerror}") from error
             stat = procfs.read_stat(pid)  # a zombie has one too, and nobody else can have reaped it
@@ -250,7 +252,7 @@ def stop_ignoring_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _execute(spawn: Spawn) -> int:
+def _execute(spawn: Spawn, branding: Branding) -> int:
     """Fork and exec, in a worker thread: exec from a dead network mount blocks, and must not block the loop."""
     if not spawn.argv or not spawn.argv[0]:
         raise SpawnError("cannot execute an empty command")
@@ -258,7 +260,8 @@ def _execute(spawn: Spawn) -> int:
     # The child gets the mask of the thread that forks it; this thread may have been born while signals were blocked.
     mask = signal.pthread_sigmask(signal.SIG_SETMASK, spawn.blocked_signals)
     try:
-        process = _open(spawn, credentials)
+        with branding.worn(spawn.environment.get("INVOCATION_ID")):
+            process = _open(spawn, credentials)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise explain(error, spawn, credentials) from error
     finally:

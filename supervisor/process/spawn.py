@@ -118,6 +118,17 @@ def _user_entry(user: str | int) -> pwd.struct_passwd | None:
         raise SpawnError(f"cannot become user {user!r}: there is no such user") from None
 
 
+def uid_of(user: str | int | None) -> int:
+    """Ours for None, and for a name that the database does not know: its spawn fails with the better message."""
+    try:
+        entry = None if user is None else _user_entry(user)
+    except SpawnError:
+        entry = None
+    if entry is not None:
+        return entry.pw_uid
+    return int(user) if user is not None and str(user).isdecimal() else os.geteuid()
+
+
 def _group_number(group: str | int) -> int:
     try:
         return int(group)

@@ -75,7 +75,7 @@ class Operations:
         self.stop_report = StopReport()
         """Of the last stop."""
         self.invocation_ids: deque[str] = deque(maxlen=INVOCATIONS_REMEMBERED)
-        self._rules = rules
+        self.rules = rules
         self._processes = processes
         self._output = output
         self._around = around
@@ -170,7 +170,7 @@ class Operations:
             launch = self._prepared_launch()
             if restores and launch.restore is not None:
                 launch = replace(launch, argv=launch.restore.argv)
-            invocation = Invocation(self._rules, launch, self._processes, self._output, tell)
+            invocation = Invocation(self.rules, launch, self._processes, self._output, tell)
             self.invocation_ids.append(invocation.id)
             await invocation.spawn()
         except HardwareFault as error:
@@ -203,10 +203,10 @@ class Operations:
         await invocation.end()
         child = invocation.child
         exited = None if child is None or child.status is None else exit_of(child.status)
-        tell(ev.TreeGone(exited, self.stop_report.survivors))
+        tell(ev.TreeGone(exited, self.stop_report.survivors, self.stop_report.left_behind))
 
     def _ladder(self, invocation: Invocation, order: ev.StopTree) -> Ladder:
-        stop = self._rules.stop
+        stop = self.rules.stop
         return Ladder(
             invocation_id=invocation.id,
             grace_sec=order.grace_sec,

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 import trio
+from msgspec.structs import replace
 
 from supervisor.service import transition_log
 from supervisor.service.changes import Changes
@@ -31,7 +32,7 @@ from supervisor.unit.model import Command, Unit
 from supervisor.unit.restart import Ending
 from supervisor.unit.start_clock import progress_at
 from supervisor.unit.state import Rules, UnitState
-from supervisor.unit.states import SubState
+from supervisor.unit.states import RunState, SubState
 from supervisor.wire import UnitView, Whom
 
 __all__ = ["Service", "StartFailed", "StopReport"]
@@ -69,7 +70,10 @@ class Service:
         self.state = UnitState()
         self.changed = Changes()
         self.exits = Exits() if exits is None else exits
+        self.changed_keys: tuple[str, ...] = ()
+        """In which the files differ from what is in force here, until somebody decides about it."""
         self._since = datetime.now(UTC)
+        self._declared = rules
         self._operations = Operations(rules, processes, output, launch, around or Surroundings())
         self._processes = processes
         self._observers = tuple(observers)
@@ -134,6 +138,14 @@ class Service:
         """Forget failures and starts, so that back-off and start limit begin anew."""
         self._hear(ev.ResetFailed())
 
+    def redefine(self, unit: Unit, rules: Rules, launch: LaunchFactory) -> None:
+        """Another declaration is in force. What only another process can have is had by the next one."""
+        self.unit, self._declared = unit, rules
+        self._operations.factory = launch
+        self.output.configure(unit.service.logging)
+        self._settle_rules()
+        self.changed.announce()
+
     async def kill(self, signum: int, whom: Whom) -> tuple[int, ...]:
         """Send a signal to its processes, as systemctl kill: what follows is the policy's; to whom it was sent.
 
@@ -168,7 +180,9 @@ class Service:
         return None if self.launch is None else self.launch.epoch
 
     def view(self, now: float) -> UnitView:
-        return unit_view(self.unit, self.state, self._since, self.exits.last, self.epoch, now)
+        return replace(
+            unit_view(self.unit, self.state, self._since, self.exits.last, self.epoch, now), changed=self.changed_keys
+        )
 
     def progress_age_sec(self, now: float) -> float | None:
         """How long the start has been standing still, by the clock that gives it up; None outside of a start."""
@@ -229,6 +243,7 @@ class Service:
         if self._nursery is None:
             raise RuntimeError(f"cannot move unit {self.unit.name}: its service is not running")
         self.state = after
+        self._settle_rules()
         if after.sub_state is not before.sub_state:
             self._since = datetime.now(UTC)
         ended = self._record_ending(actions)  # before the next life's first action forgets the last one's epoch
@@ -272,6 +287,12 @@ class Service:
             invocation.became_active()
         if state.descent is not None:
             invocation.stop_watching()
+
+    def _settle_rules(self) -> None:
+        """Those that are declared; but a start goes on by the rules it began with, which its clock was set by."""
+        under_way = self.state.clock is not None and self.state.state is RunState.ACTIVATING
+        start = self.rules.start if under_way else self._declared.start
+        self.rules = self._operations.rules = replace(self._declared, start=start)
 
     def _record_ending(self, actions: Sequence[ev.Action]) -> ExitRecord | None:
         for action in actions:

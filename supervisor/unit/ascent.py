@@ -24,7 +24,7 @@ from supervisor.unit.events import (
     TimeoutExtended,
 )
 from supervisor.unit.model import ServiceType
-from supervisor.unit.moves import Moment, Outcome, complaint_words, rest, start_over, to, watchdog_deadline
+from supervisor.unit.moves import Moment, Outcome, complaint_words, overslept, rest, start_over, to, watchdog_deadline
 from supervisor.unit.restart import Result
 from supervisor.unit.start_clock import StartClock
 from supervisor.unit.state import Descent, Fault, Then, UnitState
@@ -104,6 +104,11 @@ def extend_start(at: Moment, event: TimeoutExtended) -> Outcome:
 
 def start_timed_out(at: Moment, event: Event) -> Outcome:
     assert at.state.clock is not None  # its deadline has just come
+    if overslept(at):
+        clock = start_clock.resumed(at.rules.start, at.state.clock, at.now)
+        loading = at.state.sub_state is SubState.LOADING  # elsewhere nobody stands still
+        deadline = start_clock.deadline(at.rules.start, clock) if loading else clock.cap
+        return replace(at.state, clock=clock, deadline=deadline), ()
     return fail(at, Fault(Result.TIMEOUT, start_clock.verdict(at.rules.start, at.state.clock, at.now)))
 
 

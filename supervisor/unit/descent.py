@@ -21,7 +21,7 @@ from supervisor.unit.events import (
     StopTree,
     TreeGone,
 )
-from supervisor.unit.moves import Moment, Outcome, begin_invocation, rest, start_over, to
+from supervisor.unit.moves import Moment, Outcome, begin_invocation, rest, start_over, stopped, to
 from supervisor.unit.restart import Ending, Result
 from supervisor.unit.state import Descent, Fault, Then
 from supervisor.unit.states import SubState
@@ -207,7 +207,7 @@ def _conclude(at: Moment, descent: Descent) -> Outcome:
     """Nothing of the invocation is left: what follows?"""
     match descent.then:
         case Then.REST:
-            return rest(at, SubState.DEAD, f"stopped by {descent.asked_by}: {descent.reason}"), ()
+            return stopped(at, descent.asked_by, descent.reason), ()
         case Then.START:
             history = restart.forgiven(at.state.history)
             return begin_invocation(at, history, f"asked by {descent.asked_by}: {descent.reason}", restarts=1)

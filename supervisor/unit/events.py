@@ -86,6 +86,8 @@ class TreeGone(msgspec.Struct, frozen=True):
     exit: Exited | None = None
     """Of the main process, if there was one."""
     survivors: tuple[str, ...] = ()
+    left_behind: tuple[int, ...] = ()
+    """What the main process, which had ended by itself, had left running; none of it is left now."""
 
 
 # --- seen by itself ------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from supervisor.unit import restart
 from supervisor.unit.descent import descend, descent_of, evidence_first, go_down, healthy_sec, words_of
 from supervisor.unit.events import Event, Restart, Start, Stop
-from supervisor.unit.moves import Moment, Outcome, begin_invocation, rest, to
+from supervisor.unit.moves import Moment, Outcome, begin_invocation, stopped, to
 from supervisor.unit.state import Descent, Then, UnitState
 from supervisor.unit.states import SubState
 
@@ -31,7 +31,7 @@ def try_survivors_again(at: Moment, event: Stop) -> Outcome:
 
 def call_off(at: Moment, event: Stop) -> Outcome:
     """Nothing runs: not to start is all there is to do."""
-    return rest(at, SubState.DEAD, f"stopped by {event.asked_by}: {event.reason}"), ()
+    return stopped(at, event.asked_by, event.reason), ()
 
 
 def stop(at: Moment, event: Stop) -> Outcome:

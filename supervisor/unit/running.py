@@ -17,7 +17,7 @@ from supervisor.unit.events import (
     NotReady,
 )
 from supervisor.unit.model import LivenessAction, ServiceType
-from supervisor.unit.moves import Moment, Outcome, complaint_words, to, watchdog_deadline
+from supervisor.unit.moves import Moment, Outcome, complaint_words, overslept, to, watchdog_deadline
 from supervisor.unit.restart import Result
 from supervisor.unit.state import Complaint, Fault
 from supervisor.unit.states import RunState, SubState
@@ -72,6 +72,8 @@ def keep_alive(at: Moment, event: Event) -> Outcome:
 
 
 def watchdog_expired(at: Moment, event: Event) -> Outcome:
+    if overslept(at):
+        return keep_alive(at, event)
     fault = Fault(Result.WATCHDOG, f"no keep-alive within {at.rules.watchdog_sec:g} s (WatchdogSec)")
     abort = at.rules.stop.abort_timeout_sec
     grace = at.rules.stop.timeout_sec if abort is None else abort

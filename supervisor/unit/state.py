@@ -165,6 +165,8 @@ class UnitState(msgspec.Struct, frozen=True):
     """This invocation follows one whose RestoreExec failed: it does not try that again."""
     skipped: bool = False
     """A condition was not met."""
+    stopped_by: str | None = None
+    """Who asked for the stop that it rests after; None while it runs, and when it came to rest by itself."""
     restarts: int = 0
     history: RestartHistory = msgspec.field(default_factory=RestartHistory)
     last_ending: Ending | None = None
@@ -181,6 +183,13 @@ class UnitState(msgspec.Struct, frozen=True):
     def pid(self) -> int | None:
         """Of the living main process."""
         return self.spawned_pid if self.exit is None and self.ended < self.invocation else None
+
+    @property
+    def kept_down_by(self) -> str | None:
+        """Who wants it to be down, until somebody starts it."""
+        if not self.at_rest:
+            return self.descent.asked_by if self.descent is not None and self.descent.then is Then.REST else None
+        return self.stopped_by
 
     @property
     def satisfied(self) -> bool:

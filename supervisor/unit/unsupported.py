@@ -16,7 +16,6 @@ NOT_CARRIED_OUT: Mapping[str, tuple[object, ...]] = {
     "Unit.Conflicts": (),
     "Unit.OnDependencyRestart": ("ignore",),
     "Service.LoadCredential": (),
-    "Engine.DeviceMemoryProbe": ("off",),
 }
 
 

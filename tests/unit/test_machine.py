@@ -372,6 +372,24 @@ def test_the_watchdog_is_armed_when_active_and_fed_by_keep_alives() -> None:
     assert life.deadline() == (ev.StopTree("SIGABRT", 7.0, "no keep-alive within 10 s (WatchdogSec)"),)
 
 
+def test_a_supervisor_that_was_stopped_does_not_hold_its_own_absence_against_a_unit() -> None:
+    life = Life(Rules(watchdog_sec=10.0)).up()
+    life.wait(600.0)
+    assert life.see(ev.Tick()) == ()
+    assert life.state.deadline == life.now + 10.0
+    assert isinstance(life.deadline()[0], ev.StopTree)
+
+    loading = Life(Rules(start=StartSettings(timeout_sec=100.0, stall_sec=20.0)))
+    loading.see(ev.Start("boot"), ev.DependenciesMet(), ev.Spawned(42, awaits_ready=True))
+    loading.wait(600.0)
+    assert loading.see(ev.Tick()) == ()
+    assert loading.state.deadline == loading.now + 20.0
+    loading.see(ev.Progressed(ProgressKind.WORK))
+    assert loading.state.clock is not None
+    assert loading.state.clock.cap == loading.now + 100.0
+    assert isinstance(loading.deadline()[0], ev.StopTree)
+
+
 def test_an_unhealthy_unit_can_still_miss_its_watchdog() -> None:
     life = Life(Rules(watchdog_sec=10.0, liveness_action=LivenessAction.REPORT)).up()
     life.see(ev.LivenessFailed("liveness", "timed out"))
