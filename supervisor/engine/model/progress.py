@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from supervisor.engine.model import freeze
 from supervisor.engine.model.commands import begin_prepare, begin_start
+from supervisor.engine.model.condition import DeviceLost, Recovered, Restoring, device_lost, recovered, restoring
 from supervisor.engine.model.operation import Action, Operation, OperationSettings, Report
-from supervisor.wire import FaultCategory, Recovery, RecoveryState, StartCmdMsg, Step
+from supervisor.wire import FaultCategory, Recovery, StartCmdMsg, Step
 
 
 class Stopped(msgspec.Struct, frozen=True):
@@ -49,29 +50,6 @@ class EngineDied(msgspec.Struct, frozen=True):
 
     reason: str
     endpoint_id: int = 0
-
-
-class Recovered(msgspec.Struct, frozen=True):
-    """The recovery has ended; `error`: the engine could not be asked, or did not do it."""
-
-    number: int
-    error: str | None
-
-
-class DeviceLost(msgspec.Struct, frozen=True):
-    """DeviceHealthProbe failed after the endpoint's engine had died."""
-
-    endpoint_id: int
-    epoch: int
-    reason: str
-
-
-class Restoring(msgspec.Struct, frozen=True):
-    """Whether a snapshot of the endpoint's engine is being restored."""
-
-    number: int
-    """Of the endpoint in this pod."""
-    under_way: bool
 
 
 class ReportAccepted(msgspec.Struct, frozen=True):
@@ -198,12 +176,11 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
         case EngineDied(reason, endpoint_id):
             return _engine_died(state, reason, endpoint_id, now)
         case Recovered():
-            return _recovered(state, event)
+            return recovered(state, event)
         case DeviceLost():
-            return _device_lost(state, event)
-        case Restoring(number, under_way):
-            others = state.restoring - {number}
-            return replace(state, restoring=others | {number} if under_way else others), ()
+            return device_lost(state, event)
+        case Restoring():
+            return restoring(state, event), ()
         case ReportAccepted():
             return _report_accepted(state, event, settings, now)
         case ReportUndelivered(epoch):
@@ -284,25 +261,6 @@ def _engine_died(state: Operation, reason: str, endpoint_id: int, now: float) ->
     if state.step is Step.FAILED:
         return replace(state, dead=dead), ()  # told already: it is why the relaunch failed
     return replace(state, dead=dead), (Report("error", f"engine of epoch {state.epoch} died: {reason}"),)
-
-
-def _recovered(state: Operation, event: Recovered) -> Outcome:
-    known = state.recovery
-    if known is None or known.number != event.number:
-        return state, ()  # overtaken by a relaunch
-    if event.error is None:
-        done = replace(known, state=RecoveryState.DONE)
-        return replace(state, recovery=done), (Report("info", "the engine has recovered without a restart"),)
-    failed = replace(known, state=RecoveryState.FAILED, error=event.error)
-    return replace(state, recovery=failed), (Report("error", f"the engine did not recover: {event.error}"),)
-
-
-def _device_lost(state: Operation, event: DeviceLost) -> Outcome:
-    """Unfrozen at once: no recovery in place can help. An operation that has begun meanwhile asks by itself."""
-    if event.endpoint_id not in state.dead or event.epoch != state.epoch or state.busy:
-        return state, ()
-    lost = replace(state, device_fault=event.reason, freeze=None)
-    return lost, (Report("error", f"{event.reason}: not to be relaunched in place; unfrozen"),)
 
 
 def _report_accepted(state: Operation, event: ReportAccepted, settings: OperationSettings, now: float) -> Outcome:
