@@ -147,7 +147,7 @@ def identity_of(configuration: Configuration, unit: Unit, nm_port: int) -> wire.
         config_digest=config_digest(unit, configuration.environment),
         version=VERSION,
         protocol=wire.PROTOCOL,
-        features=wire.FEATURES,
+        features=(*wire.FEATURES, *((wire.Action.RECOVER.value,) if unit.engine.recovers else ())),
         previous_container=configuration.previous_container,
     )
 

@@ -30,7 +30,7 @@ from supervisor.ending import (
 from supervisor.host import linux_host
 from supervisor.listeners import Listeners, open_listeners
 from supervisor.pod import Pod
-from supervisor.process.children import Children
+from supervisor.process.children import Children, stop_ignoring_signals
 from supervisor.process.output import ContainerStdout
 from supervisor.process.sink import Sink
 from supervisor.process.subreaper import become_subreaper, is_pid_one
@@ -88,6 +88,7 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
     ending, section = Ending(), configuration.settings.supervisor
     if not is_pid_one():
         become_subreaper()
+    stop_ignoring_signals()
     children, stdout, stderr = Children(), ContainerStdout(STDOUT), ContainerStdout(STDERR)
     pod = Pod(configuration, linux_host(children, stdout, configuration.units), ending, nm_port=listeners.nm_port)
 

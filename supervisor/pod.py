@@ -28,18 +28,21 @@ from supervisor.engine.model.rules import coordinated_rules, standalone_rules
 from supervisor.engine.pod_engine import PodEngine
 from supervisor.engine.pod_engine import Surroundings as EngineSurroundings
 from supervisor.engine.register_manager import RegisterManager, ServicePorts
+from supervisor.engine.run_history import RunHistory
 from supervisor.engine.supervision import NOBODY, EngineSupervision, Observers, SupervisionSettings
 from supervisor.host import Host
 from supervisor.pod_events import PodEvents
 from supervisor.pod_metrics import Gauges, PodMetrics
 from supervisor.process.drops import Drop
+from supervisor.service.exit_archive import ExitArchive
+from supervisor.service.exits import Exits
 from supervisor.service.launch import unit_launch
 from supervisor.service.operations import nothing_to_wait_for
 from supervisor.service.outcomes import Observer, Transition
 from supervisor.service.service import Service
 from supervisor.service.units import Units
 from supervisor.unit import endpoints as ports
-from supervisor.unit.events import ReportStartLimit
+from supervisor.unit.events import RecordEnding, ReportStartLimit
 from supervisor.unit.graph import Graph
 from supervisor.unit.model import Engine, EngineStart, RestartWith, StartLimitAction, Unit
 from supervisor.unit.state import Rules, rules_of
@@ -81,6 +84,7 @@ class Pod:
             lambda: {**configuration.environment, **self._placement()},
             started_elsewhere=[unit.name for unit in configuration.units if self._waits_for_controller(unit)],
         )
+        self._archive = ExitArchive(configuration.state_dir, configuration.boot_id)
         for unit in configuration.units:
             self.units.add(self._service(unit))
         for endpoints in configuration.engines:
@@ -105,6 +109,7 @@ class Pod:
             for supervision in self.supervisions.values():
                 await nursery.start(supervision.run)
             nursery.start_soon(self._hurry_when_told)
+            nursery.start_soon(self._archive.run)
             nursery.start_soon(self.events.watch_ending, self._ending)
             task_status.started()
 
@@ -143,6 +148,7 @@ class Pod:
         left = await self.units.stop_all(deadline, asked_by=ASKED_BY, reason=self._ending.reason)
         for name, report in left.items():
             log.error("%s is not gone: %s", name, "; ".join(report.survivors), extra={"unit": name})
+        self._archive.flush()
 
     def readiness(self, registered: bool | None, instance: str = "") -> Readiness:
         """`registered`: whether the controller knows this pod; None without one. `instance`: why it does not serve."""
@@ -195,7 +201,8 @@ class Pod:
 
     def _service(self, unit: Unit) -> Service:
         environment = self._configuration.environment
-        output, observers = self._host.output_of(unit, self._dropped), self._observers(unit)
+        exits = Exits(self._archive.earlier(unit.name))
+        output, observers = self._host.output_of(unit, self._dropped), self._observers(unit, exits)
         if unit.engine is None:
             return Service(
                 unit,
@@ -205,6 +212,7 @@ class Pod:
                 lambda: unit_launch(unit, environment, self._placement()),
                 around=self.units.surroundings_of(unit.name),
                 observers=observers,
+                exits=exits,
             )
         return Service(
             unit,
@@ -214,6 +222,7 @@ class Pod:
             lambda: self._endpoint(unit).launch(),
             around=self.units.surroundings_of(unit.name, partial(self._before_spawn, unit)),
             observers=observers,
+            exits=exits,
         )
 
     def _engine_rules(self, unit: Unit) -> Rules:
@@ -278,11 +287,13 @@ class Pod:
                 write_stdout=self._host.write_stdout,
             ),
             RegisterManager(identity, _service_ports(unit.engine), state_dir),
+            RunHistory(state_dir),
             SupervisionSettings(
                 operation=OperationSettings(
                     enabled=fault.enable_engine_relaunch,
                     freeze=FreezeLimits(fault.engine_restart_freeze_sec, fault.engine_restart_freeze_silence_sec),
                     alone_after_sec=unit.service.restart.reset_sec,
+                    recovers=unit.engine.recovers,
                 ),
                 arbiter=ArbiterSettings(section.heartbeat_interval_seconds, section.suicide_threshold),
                 drain=DrainSettings(section.drain_delay_sec, section.drain_sec),
@@ -300,13 +311,17 @@ class Pod:
             arbiter=(self.events.arbiter_counted,),
         )
 
-    def _observers(self, unit: Unit) -> tuple[Observer, ...]:
+    def _observers(self, unit: Unit, exits: Exits) -> tuple[Observer, ...]:
         def end_at_start_limit(transition: Transition) -> None:
             for action in transition.actions:
                 if isinstance(action, ReportStartLimit):
                     self._start_limit_hit(unit, action)
 
-        return (self.events.unit_moved, self.metrics.unit_moved, end_at_start_limit)
+        def keep_exits(transition: Transition) -> None:
+            if any(isinstance(action, RecordEnding) for action in transition.actions):
+                self._archive.note(unit.name, lambda: exits.views)
+
+        return (self.events.unit_moved, self.metrics.unit_moved, end_at_start_limit, keep_exits)
 
     def _dropped(self, drop: Drop) -> None:
         self.events.output_dropped(drop)

@@ -93,6 +93,8 @@ class PodOperations:
         if supervision is None:
             raise Refused("there is no engine unit in this pod")
         if not supervision.coordinated:
+            if any(endpoint.restoring for endpoint in supervision.engine.endpoints):
+                raise Refused(f"a snapshot of {supervision.engine.name} is being restored: ask again when it is ready")
             try:
                 async with trio.open_nursery() as nursery:
                     for service in supervision.engine.services:
@@ -218,8 +220,7 @@ async def _following(follower: Follower, backlog: Sequence[wire.LogLine]) -> Asy
 
 
 def _exits(service: Service) -> wire.ExitsView:
-    newest_first = reversed(list(service.exits))
-    return wire.ExitsView(unit=service.unit.name, exits=tuple(record.view for record in newest_first))
+    return wire.ExitsView(unit=service.unit.name, exits=service.exits.views)
 
 
 def _shown(line: Line) -> wire.LogLine:

@@ -31,6 +31,7 @@ from supervisor.settings_file import (
     text_list,
     word,
 )
+from supervisor.unit.descent import DIAGNOSE_SEC
 from supervisor.unit.graph import Graph
 from supervisor.unit.model import Unit
 from supervisor.unit.values import Mismatch, list_of, mapped, matching
@@ -360,9 +361,13 @@ def _periods(settings: Settings) -> Iterator[Mistake]:
         yield Mistake(section, "engine_restart_freeze_silence_sec", message)
 
 
+def _diagnosis_sec(unit: Unit) -> float:
+    return DIAGNOSE_SEC if unit.engine is not None and unit.engine.diagnose_exec is not None else 0.0
+
+
 def shutdown_timeout(supervisor: SupervisorSection, units: Sequence[Unit]) -> float:
     """Seconds that an orderly stop may take: as set, else what the slowest chain of stops needs."""
     if supervisor.shutdown_timeout_sec is not None:
         return supervisor.shutdown_timeout_sec
-    stops = {unit.name: unit.service.stop.timeout_sec for unit in units}
+    stops = {unit.name: unit.service.stop.timeout_sec + _diagnosis_sec(unit) for unit in units}
     return Graph.of(units).longest_chain(stops) + SHUTDOWN_MARGIN_SEC

@@ -30,6 +30,7 @@ _COMMANDS = (
     "reset-failed",
     "relaunch",
     "drain",
+    "convert",
 )
 ENTRY_POINTS = "podvisor.commands"
 

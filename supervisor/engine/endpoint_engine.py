@@ -110,6 +110,14 @@ class EndpointEngine:
         except CannotLaunch as error:
             raise LaunchError(str(error)) from error
 
+    def beside(self, placement: StartCmdMsg) -> tuple[Launch, Engine]:
+        """What commands beside the engine see, and the engine's table with its strings expanded. Raises LaunchError."""
+        variables = self.variables(placement)
+        launch = unit_launch(self.unit, self._here.environment, variables)
+        expanded, _ = expanded_unit(self.unit, self._here.environment, variables)
+        assert expanded.engine is not None, f"{self.unit.name} is no engine"
+        return replace(launch, environment={**launch.environment, **self._devices()}), expanded.engine
+
     def variables(self, placement: StartCmdMsg) -> dict[str, str]:
         """Raises LaunchError."""
         known = placements.variables(placement, self.engine, pod_ip=self._here.pod_ip)
@@ -147,6 +155,10 @@ class EndpointEngine:
             endpoint_id=self.id,
         )
 
+    @property
+    def restoring(self) -> bool:
+        return self.service.state.sub_state is SubState.RESTORING
+
     def death(self) -> str | None:
         """Why the engine is dead though nobody asked for it; None while it lives or was stopped."""
         state = self.service.state
@@ -165,10 +177,13 @@ class EndpointEngine:
             ever_normal=state.ready_once,
             probe=complaint.probe if complaint is not None else "liveness",
             exit=_exit_info(state),
+            device_fault=operation.device_fault,
         )
 
 
 def is_starting(state: UnitState) -> bool:
+    if state.falls_back:
+        return True
     return state.state is RunState.ACTIVATING and state.sub_state is not SubState.AUTO_RESTART
 
 

@@ -14,6 +14,7 @@ import msgspec
 import trio
 
 from supervisor import wire
+from supervisor.engine.device_health import check_devices
 from supervisor.engine.endpoint_engine import EndpointEngine, Here, is_starting, why_dead
 from supervisor.engine.model import placement as placements
 from supervisor.engine.model import progress
@@ -21,14 +22,15 @@ from supervisor.engine.model.banner import banner
 from supervisor.engine.model.operation import Operation
 from supervisor.engine.model.reports import DeathReport, Observation
 from supervisor.engine.operator import EffectFailed
+from supervisor.engine.recover import ask_to_recover
 from supervisor.engine.segments import SegmentsOf
 from supervisor.process.gate import GateReport, GateSpec, Port
-from supervisor.service.launch import LaunchError
+from supervisor.service.launch import HardwareFault, LaunchError
 from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFailed
 from supervisor.service.service import Service
 from supervisor.unit.model import Engine
 from supervisor.unit.states import RunState
-from supervisor.wire import EngineHealth, StartCmdMsg
+from supervisor.wire import EngineHealth, FaultCategory, StartCmdMsg
 
 ASKED_BY = "controller"
 
@@ -113,6 +115,8 @@ class PodEngine:
         except trio.TooSlowError as error:
             waited = f"what the engine comes after was not active within {DEPENDENCIES_SEC:g} s"
             raise EffectFailed(f"{waited}; `podvisor status` shows what is not") from error
+        except HardwareFault as fault:
+            raise EffectFailed(str(fault), FaultCategory.HARDWARE) from fault
         except (LaunchError, DependencyUnmet, ConditionUnmet) as error:
             raise EffectFailed(str(error)) from error
 
@@ -130,6 +134,23 @@ class PodEngine:
 
     async def await_handshake(self) -> None:
         await self._for_all(self._await_handshake)
+
+    async def recover_engine(self, recovery: str | None, fault_code: int | None) -> None:
+        """Every endpoint is asked; none is stopped for the failure of another."""
+        placement = self._operation().placement
+        assert placement is not None, "asked only of an engine that was started"
+        failures: list[str] = []
+
+        async def ask(endpoint: EndpointEngine) -> None:
+            complaint = await ask_to_recover(endpoint, placement, recovery, fault_code)
+            if complaint is not None:
+                failures.append(f"{self._which(endpoint)}: {complaint}")
+
+        async with trio.open_nursery() as nursery:
+            for endpoint in self.endpoints:
+                nursery.start_soon(ask, endpoint)
+        if failures:
+            raise EffectFailed("; ".join(sorted(failures)))
 
     async def _spawn(self, endpoint: EndpointEngine) -> None:
         try:
@@ -190,7 +211,8 @@ class PodEngine:
         if again:
             number = self._operation().relaunch_count + 1
             self.announce_relaunch(number, placement, endpoint.service.state.reason)
-        self._feed(progress.StartedLocally(placement, placement.epoch or 0, endpoint.id, again))
+        reason = endpoint.service.state.reason
+        self._feed(progress.StartedLocally(placement, placement.epoch or 0, endpoint.id, again, reason))
         await endpoint.before_spawn()
 
     def _standalone(self) -> StartCmdMsg:
@@ -220,6 +242,7 @@ class PodEngine:
             boot_id=operation.boot_id,
             pid=report.pid,
             exit=report.exit,
+            category=report.category,
         )
 
     def progress_age_sec(self, now: float) -> float | None:
@@ -255,6 +278,7 @@ class PodEngine:
         )
         if not report.passed:
             raise LaunchError(f"the hygiene gate did not pass: {report.reason}")
+        await check_devices(endpoints, placement)
 
     def _from_home(self, patterns: Sequence[str]) -> tuple[str, ...]:
         home = self._with.here.environment.get("HOME", "/root")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -29,7 +30,7 @@ from supervisor.process.procfs import Identity
 from supervisor.process.spawn import Credentials, Spawn, SpawnError, apply_settings, explain, resolve_credentials
 from supervisor.process.threads import NoThread, in_thread
 
-__all__ = ["Child", "Children", "ExitStatus", "Spawn", "SpawnError"]
+__all__ = ["Child", "Children", "ExitStatus", "Spawn", "SpawnError", "ignored_signals", "stop_ignoring_signals"]
 
 MAX_SPAWNS_IN_FLIGHT = 16
 MAX_SCANS = 8
@@ -53,7 +54,7 @@ class ExitStatus(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, slots=True)
 class Child:
-    """One managed process, leader of its own session and process group (pid = group = session).
+    """One managed process, leader of its own process group and, unless it stays in ours, session (pid = group).
 
     Made by `Children.spawn`; everything here is written by `Children` and `tree.py` alone.
     """
@@ -68,6 +69,8 @@ class Child:
     released: bool = False
     seen: set[Identity] = field(default_factory=set)
     """Processes once seen below it: they are still known when their parents are gone."""
+    stopped: Callable[[int], None] | None = None
+    """Told each signal that stops it; for whoever shares a terminal with it."""
 
     @property
     def identity(self) -> Identity:
@@ -100,7 +103,6 @@ class Children:
 
         After it was cancelled nothing is observed any more: no `exited` event will be set.
         """
-        _stop_ignoring_signals()
         with trio.open_signal_receiver(signal.SIGCHLD) as signals:
             task_status.started()
             self.collect()
@@ -177,6 +179,10 @@ class Children:
         if result is not None:
             child.status = _exit_status(result)
             child.exited.set()
+        elif child.stopped is not None:
+            stop = os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOHANG)
+            if stop is not None:
+                child.stopped(stop.si_status)
 
     def _reap_strangers(self) -> None:
         while (first := _first_dead()) is not None:
@@ -232,11 +238,16 @@ def _signal_name(number: int) -> str:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
-def _stop_ignoring_signals() -> None:
-    """What we ignore, our children would ignore (under nohup, say); SIGPIPE and SIGXFSZ `Popen` restores itself."""
-    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGKILL, signal.SIGSTOP}:
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
+def ignored_signals() -> frozenset[int]:
+    """What we ignore, our children ignore (under nohup, say); SIGPIPE and SIGXFSZ `Popen` restores itself."""
+    asked = signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGKILL, signal.SIGSTOP}
+    return frozenset(number for number in asked if signal.getsignal(number) is signal.SIG_IGN)
+
+
+def stop_ignoring_signals() -> None:
+    """For units, which are to start the same wherever we were started from."""
+    for number in ignored_signals():
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _execute(spawn: Spawn) -> int:
@@ -245,7 +256,7 @@ def _execute(spawn: Spawn) -> int:
         raise SpawnError("cannot execute an empty command")
     credentials = resolve_credentials(spawn)
     # The child gets the mask of the thread that forks it; this thread may have been born while signals were blocked.
-    mask = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    mask = signal.pthread_sigmask(signal.SIG_SETMASK, spawn.blocked_signals)
     try:
         process = _open(spawn, credentials)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -274,7 +285,8 @@ def _open(spawn: Spawn, credentials: Credentials) -> subprocess.Popen[bytes]:
         stdout=spawn.stdout,
         stderr=spawn.stderr,
         close_fds=True,
-        start_new_session=True,
+        start_new_session=not spawn.stays_in_session,
+        process_group=0 if spawn.stays_in_session else None,
     )
 
 

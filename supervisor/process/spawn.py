@@ -44,6 +44,10 @@ class Spawn(msgspec.Struct, frozen=True):
     stdout: int | None = None
     stderr: int | None = None
     """Descriptors; None: the supervisor's own."""
+    blocked_signals: frozenset[int] = frozenset()
+    """Held back from the start; the process may let them through."""
+    stays_in_session: bool = False
+    """Only a process group of its own: for a command that is lent our terminal, which belongs to our session."""
     limits: tuple[ResourceLimit, ...] = ()
     nice: int | None = None
     oom_score_adj: int | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -16,6 +16,7 @@ import trio
 
 from supervisor.service import transition_log
 from supervisor.service.changes import Changes
+from supervisor.service.commands import CommandReport, run_captured
 from supervisor.service.exits import TAIL_LINES, ExitRecord, Exits
 from supervisor.service.launch import Launch, LaunchFactory
 from supervisor.service.operations import Operations, Surroundings
@@ -24,9 +25,9 @@ from supervisor.service.processes import Processes
 from supervisor.service.unit_output import UnitOutput
 from supervisor.service.view import unit_view
 from supervisor.unit import events as ev
-from supervisor.unit.descent import BACKSTOP_SEC, KILL_DEADLINE_SEC
+from supervisor.unit.descent import BACKSTOP_SEC, DIAGNOSE_SEC, KILL_DEADLINE_SEC
 from supervisor.unit.machine import step
-from supervisor.unit.model import Unit
+from supervisor.unit.model import Command, Unit
 from supervisor.unit.restart import Ending
 from supervisor.unit.start_clock import progress_at
 from supervisor.unit.state import Rules, UnitState
@@ -43,6 +44,9 @@ _NOTHING_TO_DO = frozenset(
 """Where no operation is wanted any more. Not `unkillable`: a stop ladder that is late still does its work."""
 
 
+_STARTS = (SubState.LOADING, SubState.RESTORING)
+
+
 class Service:
     """Runs one unit. `state` is a snapshot; `changed` tells when there is a new one."""
 
@@ -56,6 +60,7 @@ class Service:
         *,
         around: Surroundings | None = None,
         observers: Sequence[Observer] = (),
+        exits: Exits | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.unit = unit
@@ -63,7 +68,7 @@ class Service:
         self.output = output
         self.state = UnitState()
         self.changed = Changes()
-        self.exits = Exits()
+        self.exits = Exits() if exits is None else exits
         self._since = datetime.now(UTC)
         self._operations = Operations(rules, processes, output, launch, around or Surroundings())
         self._processes = processes
@@ -140,6 +145,12 @@ class Service:
         """The first state from now on that is wanted. Short-lived states may pass unseen: ask for counts."""
         return await self.changed.wait_until(lambda: self.state, wanted)
 
+    async def run_beside(
+        self, launch: Launch, command: Command, *, timeout_sec: float, environment: Mapping[str, str] | None = None
+    ) -> CommandReport:
+        """A command in the unit's surroundings, in whatever state. Raise SpawnError, OSError: it was not run."""
+        return await run_captured(self._processes, launch, command, timeout_sec=timeout_sec, environment=environment)
+
     # --- to be seen --------------------------------------------------------------------------------------------
 
     @property
@@ -161,7 +172,7 @@ class Service:
 
     def progress_age_sec(self, now: float) -> float | None:
         """How long the start has been standing still, by the clock that gives it up; None outside of a start."""
-        if self.state.clock is None or self.state.sub_state is not SubState.LOADING:
+        if self.state.clock is None or self.state.sub_state not in _STARTS:
             return None
         return now - progress_at(self.rules.start, self.state.clock)
 
@@ -192,8 +203,8 @@ class Service:
         self._closing = True
         if self._nursery is None:
             return  # it has ended by an error of our own
-        # ExecStop, the grace and ExecStopPost each have TimeoutStopSec; what takes longer is killed.
-        limit = 3 * self.rules.stop.timeout_sec + KILL_DEADLINE_SEC + BACKSTOP_SEC
+        # DiagnoseExec; ExecStop, the grace and ExecStopPost each have TimeoutStopSec; what takes longer is killed.
+        limit = DIAGNOSE_SEC + 3 * self.rules.stop.timeout_sec + KILL_DEADLINE_SEC + BACKSTOP_SEC
         self._life.deadline = trio.current_time() + limit
         self._hear(ev.Stop("podvisor", "its supervisor ends", self._grace(None)))
         self.changed.announce()  # it may have been at rest already
@@ -251,6 +262,9 @@ class Service:
         """Let what runs beside the machine follow it."""
         if state.sub_state in _NOTHING_TO_DO:
             self._operations.cancel(state.reason)
+        diagnosis = self._operations.diagnosis
+        if diagnosis is not None and state.sub_state is not SubState.DIAGNOSE:
+            diagnosis.end()
         invocation = self._operations.invocation
         if invocation is None:
             return
@@ -269,11 +283,17 @@ class Service:
         invocation = self._operations.invocation
         oom = invocation is not None and not ending.asked and invocation.was_oom_killed(ending.signal)
         tail = tuple(self.output.lines_of_life(TAIL_LINES))
-        record = ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail)
+        diagnosis = self._operations.diagnosis
+        evidence = () if diagnosis is None else diagnosis.lines
+        record = ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail, evidence)
         self.exits.add(record)
         return record
 
     async def _await_spawn(self, target: int) -> None:
-        state = await self.wait_until(lambda state: state.started >= target or state.ended >= target or state.at_rest)
+        state = await self.wait_until(
+            lambda state: (
+                state.started >= target or (state.ended >= target and not state.cold) or state.at_rest
+            )  # a start whose RestoreExec cannot be executed goes on cold
+        )
         if state.started < target and not state.skipped:
             raise StartFailed(state.reason)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from supervisor.service.outcomes import Transition
 from supervisor.unit.events import ReportStartLimit
 from supervisor.unit.model import StartLimitAction
+from supervisor.unit.state import Fault, UnitState
 from supervisor.unit.states import SubState
 
 log = logging.getLogger(__name__)
@@ -24,10 +25,12 @@ LEVELS: Mapping[SubState, int] = MappingProxyType(
         SubState.START_PRE: logging.DEBUG,
         SubState.START: logging.DEBUG,
         SubState.LOADING: logging.INFO,
+        SubState.RESTORING: logging.INFO,
         SubState.START_POST: logging.DEBUG,
         SubState.READY: logging.INFO,
         SubState.UNHEALTHY: logging.WARNING,
         SubState.EXITED: logging.INFO,
+        SubState.DIAGNOSE: logging.INFO,
         SubState.STOP: logging.INFO,
         SubState.STOP_TERM: logging.INFO,
         SubState.STOP_KILL: logging.WARNING,
@@ -62,9 +65,14 @@ def words(transition: Transition) -> str:
 
 
 def level_of(transition: Transition) -> int:
-    if transition.after.fault is not None and transition.before.fault is None:
+    if _fault(transition.after) is not None and _fault(transition.before) is None:
         return logging.WARNING  # it ends, and nobody had asked for that
     return LEVELS[transition.after.sub_state]
+
+
+def _fault(state: UnitState) -> Fault | None:
+    """That of a restore too, which is no death: people should know that it failed."""
+    return None if state.descent is None else state.descent.fault
 
 
 def _next_step(transition: Transition) -> Iterator[str]:

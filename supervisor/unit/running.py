@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from supervisor.unit import restart
 from supervisor.unit.ascent import activate
-from supervisor.unit.descent import complete, fail
+from supervisor.unit.descent import complete, fail, fail_alive
 from supervisor.unit.events import (
     Commands,
     CriticalProcessDied,
@@ -60,7 +60,7 @@ def judge_liveness(at: Moment, event: LivenessFailed) -> Outcome:
         case LivenessAction.REPORT:
             return _complain(at, event.probe, event.reason)
         case LivenessAction.RESTART:
-            return fail(at, Fault(Result.WATCHDOG, f"{event.probe} failed: {event.reason}"))
+            return fail_alive(at, Fault(Result.WATCHDOG, f"{event.probe} failed: {event.reason}"))
 
 
 def recover(at: Moment, event: LivenessRecovered) -> Outcome:
@@ -75,7 +75,7 @@ def watchdog_expired(at: Moment, event: Event) -> Outcome:
     fault = Fault(Result.WATCHDOG, f"no keep-alive within {at.rules.watchdog_sec:g} s (WatchdogSec)")
     abort = at.rules.stop.abort_timeout_sec
     grace = at.rules.stop.timeout_sec if abort is None else abort
-    return fail(at, fault, signal=at.rules.watchdog_signal, grace_sec=grace)
+    return fail_alive(at, fault, signal=at.rules.watchdog_signal, grace_sec=grace)
 
 
 def _finish_oneshot(at: Moment) -> Outcome:

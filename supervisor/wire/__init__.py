@@ -56,7 +56,17 @@ from supervisor.wire.views import (
     UnitsView,
     UnitView,
 )
-from supervisor.wire.vocabulary import Action, EndpointStatus, EngineHealth, ErrorCode, OrderKind, Recovery, Step
+from supervisor.wire.vocabulary import (
+    Action,
+    EndpointStatus,
+    EngineHealth,
+    ErrorCode,
+    FaultCategory,
+    OrderKind,
+    Recovery,
+    RecoveryState,
+    Step,
+)
 
 __all__ = [
     "FEATURES",
@@ -79,6 +89,7 @@ __all__ = [
     "ExitView",
     "ExitsView",
     "FaultAnswer",
+    "FaultCategory",
     "HardwareFaultMsg",
     "HeartbeatAnswer",
     "HeartbeatMsg",
@@ -98,6 +109,7 @@ __all__ = [
     "RanktableServer",
     "Reason",
     "Recovery",
+    "RecoveryState",
     "RecoveryView",
     "RegisterAnswer",
     "RegisterMsg",

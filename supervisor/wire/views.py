@@ -20,6 +20,10 @@ class ExitView(msgspec.Struct, frozen=True, kw_only=True):
     oom_killed: bool = False
     core_dumped: bool = False
     log_tail: tuple[str, ...] = ()
+    diagnosis: tuple[str, ...] = ()
+    """What DiagnoseExec said, if the engine was sick when it was stopped."""
+    boot_id: str | None = None
+    """Of the supervisor in an earlier container; None: of this one."""
 
 
 class UnitView(msgspec.Struct, frozen=True, kw_only=True):
