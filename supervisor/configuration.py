@@ -177,7 +177,7 @@ def place_of(configuration: Configuration, unit: Unit) -> Place | None:
     if rank is None or len(addresses) != section.nnodes:
         return None
     dp_size = parallel_config(unit, configuration.settings, configuration.environment).dp_size
-    return Place(rank, addresses, section.rendezvous_ports[0], dp_size)
+    return Place(rank, addresses, section.rendezvous_ports[0], dp_size, one_server(unit))
 
 
 def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:

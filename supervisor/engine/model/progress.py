@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from supervisor.engine.model import freeze
+from supervisor.engine.model import alone, freeze
 from supervisor.engine.model.commands import begin_prepare, begin_start
 from supervisor.engine.model.condition import DeviceLost, Recovered, Restoring, device_lost, recovered, restoring
 from supervisor.engine.model.operation import Action, Operation, OperationSettings, Report
@@ -192,11 +192,11 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
         case StartedLocally():
             return _started_locally(state, event, now), ()
         case ControllerAbsent(placement, reason):
-            return _controller_absent(state, placement, reason, settings, now)
+            return alone.begin(state, placement, reason, settings, now)
         case ControllerFound():
-            return _controller_found(state, now)
+            return alone.give_way(state, now)
         case Adopted(instance_id):
-            return _adopted(state, instance_id)
+            return alone.adopt(state, instance_id)
         case Held(by):
             return replace(state, held_by=by, dead=frozenset(), freeze=None), ()
         case Released():
@@ -324,41 +324,6 @@ def _started_locally(state: Operation, event: StartedLocally, now: float) -> Ope
         drained=False,
         relaunch_count=state.relaunch_count + event.again,
     )
-
-
-def _controller_absent(
-    state: Operation, placement: StartCmdMsg, reason: str, settings: OperationSettings, now: float
-) -> Outcome:
-    """Only a first start: whatever was started or prepared before belongs to an instance."""
-    if state.step is not Step.IDLE or state.ever_started or state.held_by is not None or state.leaving is not None:
-        return state, ()
-    alone = replace(state, epoch=state.epoch + 1, run_id=None, reason=reason, start_when_prepared=True)
-    begun, actions = begin_prepare(alone, placement, settings, now)
-    return begun, (*actions, Report("warning", f"started without a controller: {reason}"))
-
-
-def _controller_found(state: Operation, now: float) -> Outcome:
-    if not _about_to_start_alone(state):
-        return state, ()
-    waiting = replace(
-        _to(state, Step.IDLE, now),
-        serial=state.serial + 1,
-        placement=None,
-        start_when_prepared=False,
-        freeze=None,
-    )
-    return waiting, (Report("info", "the controller is there after all: it starts the engine"),)
-
-
-def _about_to_start_alone(state: Operation) -> bool:
-    return state.busy and state.start_when_prepared and not state.ever_started and state.instance_id == 0
-
-
-def _adopted(state: Operation, instance_id: int) -> Outcome:
-    if state.placement is None or state.instance_id != 0 or instance_id == 0:
-        return state, ()
-    placement = replace(state.placement, instance_id=instance_id)
-    return replace(state, placement=placement), (Report("info", f"the engine belongs to instance {instance_id} now"),)
 
 
 def _released(state: Operation) -> Outcome:
