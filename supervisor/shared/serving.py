@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from typing import Any, cast
@@ -18,6 +19,7 @@ from hypercorn.trio import serve as hypercorn_serve
 from hypercorn.typing import ASGIFramework
 
 from supervisor.shared.listening import UNREAD_SEC
+from supervisor.shared.tls import Tls
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -35,14 +37,17 @@ async def serve(
     application: Application,
     listener: socket.socket,
     stop: trio.Event,
+    tls: Tls | None = None,
     *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `stop`, then give requests GRACEFUL_SEC; reports the base URL. Takes `listener` over.
 
+    With `tls`, only clients with a certificate are heard.
+
     Cancelled, it breaks off the requests in flight (their handlers are cancelled) and closes the port.
     """
-    config = Config()
+    config = Config() if tls is None else _TlsConfig(tls)
     config.bind = [f"fd://{listener.detach()}"]
     config.graceful_timeout = GRACEFUL_SEC
     config.keep_alive_timeout = KEEP_ALIVE_SEC
@@ -60,6 +65,21 @@ async def serve(
             )
         )
         task_status.started(urls[0])
+
+
+class _TlsConfig(Config):
+    """Hypercorn would read certificates once; this context reads them again."""
+
+    def __init__(self, tls: Tls) -> None:
+        super().__init__()
+        self._tls = tls
+
+    @property
+    def ssl_enabled(self) -> bool:
+        return True
+
+    def create_ssl_context(self) -> ssl.SSLContext:
+        return self._tls.server
 
 
 class ShieldLastSend:

@@ -222,10 +222,10 @@ engine_relaunch_pol_interval_sec = 1
          "60 s must be at least three heartbeats (90 s)"),
         ('[supervisor]\ncontroller_url = "http://a"\nhost = "0.0.0.0"\n',
          "podvisor.toml:3: supervisor.host: 0.0.0.0 can be reached from elsewhere: "
-         "set auth.token_file, or auth.allow_anonymous = true"),
+         "set auth.token_file or [tls], or auth.allow_anonymous = true"),
         ('[supervisor]\ncontroller_url = "http://a"\n',
          "podvisor.toml: supervisor.host: the pod's address can be reached from elsewhere: "
-         "set auth.token_file, or auth.allow_anonymous = true"),
+         "set auth.token_file or [tls], or auth.allow_anonymous = true"),
         ('[supervisor]\ncontroller_url = "http://a"\nhost = "::1"\nnnodes = 2\n',
          "podvisor.toml: supervisor.job_name: "
          "must be set: nothing in the environment tells which 2 pods belong together"),
