@@ -10,6 +10,7 @@ from dataclasses import replace
 from controller.entry import Entry
 from controller.model import assembly, faults
 from controller.model.assembly import Joined, Rejected
+from controller.model.draining import is_released, why_drain
 from controller.model.member import InstanceKey, Member, same_boot, seen_in_heartbeat
 from controller.model.need import run_needed
 from controller.model.relaunch.exchange import Fault
@@ -54,7 +55,13 @@ class Reception:
                 f"the id {message.instance_id} is another instance's: stop the engines and register anew",
             )
         else:
-            answer = assembly.reregister(newest, message, now=now, settings=self._registry.policy.instance)
+            answer = assembly.reregister(
+                newest,
+                message,
+                now=now,
+                new_id=self._registry.next_id,
+                settings=self._registry.policy.instance,
+            )
         return self._registered(answer, message, now)
 
     def heartbeat(self, message: wire.HeartbeatMsg, now: float) -> wire.HeartbeatAnswer:
@@ -73,10 +80,15 @@ class Reception:
         if member is None or not same_boot(member.boot_id, message.boot_id):
             raise Unknown(f"{message.ip} is not known as a member of {entry.instance.key} in this boot")
         self._registry.observe(entry, member.key, seen_in_heartbeat(message, now), now)
+        instance = entry.instance
+        here = instance.member(member.key) or member
         return wire.HeartbeatAnswer(
             term=self._registry.terms.current,
-            instance_id=entry.instance.id,
+            instance_id=instance.id,
             run_id=entry.recovery.run_id if entry.recovery else None,
+            instance_status=instance.status,
+            drain=why_drain(instance, here),
+            released=is_released(instance, here),
             orders=entry.orders(member.key, now),
         )
 

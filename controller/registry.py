@@ -217,7 +217,7 @@ class Registry:
                 entry,
                 "instance",
                 f"{before.status} -> {changed.status}: {changed.reason}",
-                level="warning" if changed.status in (InstanceStatus.INACTIVE, InstanceStatus.DELETED) else "info",
+                level="warning" if _is_alarming(changed) else "info",
                 reason=changed.reason,
             )
 
@@ -324,12 +324,20 @@ class Registry:
         self.attention = trio.Event()
 
 
+def _is_alarming(instance: Instance) -> bool:
+    """Who leaves was asked to: that is no alarm."""
+    bad = instance.status in (InstanceStatus.INACTIVE, InstanceStatus.DELETED)
+    return bad and not any(member.leaving for member in instance.members)
+
+
 def _welcome(joined: Joined) -> str:
     """Who came, in which life, and who is still missing."""
     member = joined.instance.member(joined.member)
     who = f"{member.address} registered as node {member.node_rank}" if member else str(joined.member)
     if joined.life is assembly.Life.NEW_BOOT:
         who += ", its container restarted" if joined.place == joined.member else f", in place of {joined.place.node}"
+    if member and member.previous_container:
+        who += f" (the one before was {member.previous_container})"
     return f"{who}: {assembly.missing(joined.instance) or 'all are here'}"
 
 

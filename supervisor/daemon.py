@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 
 import click
 import trio
+from msgspec.structs import replace
 
-from supervisor.configuration import Configuration, Options, configure
+from supervisor import container, life
+from supervisor.configuration import Configuration, Options, configure, local_ranks
 from supervisor.ending import (
     EXIT_CANNOT_LISTEN,
     EXIT_CONFIGURATION,
@@ -62,25 +64,28 @@ def run(options: Options, environment: Mapping[str, str]) -> int:
         return EXIT_CONFIGURATION
     supervisor = configuration.settings.supervisor
     logs.configure(supervisor.log_level, supervisor.log_format)
-    for warning in (*configuration.warnings, *_of_anonymous_callers(configuration)):
+    found = container.warnings(container.look(), configuration.units, local_ranks(configuration))
+    for warning in (*configuration.warnings, *_of_anonymous_callers(configuration), *found):
         log.warning("%s", warning)
     try:
         listeners = open_listeners(configuration)
     except CannotListen as error:
         click.echo(f"podvisor: {error}", err=True)
         return EXIT_CANNOT_LISTEN
+    previous = life.begin(configuration.state_dir, configuration.boot_id)
     try:
-        return trio.run(supervise, configuration, listeners)
+        return trio.run(supervise, replace(configuration, previous_container=previous), listeners)
     except Exception:  # the last frame of PID 1: say what happened and let the container restart
         log.exception("internal error: this is a bug of podvisor; all units were stopped")
         return EXIT_INTERNAL_ERROR
     finally:
         listeners.control.remove()
+        life.end(configuration.state_dir, configuration.boot_id)
 
 
 async def supervise(configuration: Configuration, listeners: Listeners) -> int:
     """The life of one supervisor; returns its exit code. Cancelled: every unit's tree is stopped all the same."""
-    ending = Ending()
+    ending, section = Ending(), configuration.settings.supervisor
     if not is_pid_one():
         become_subreaper()
     children, stdout, stderr = Children(), ContainerStdout(STDOUT), ContainerStdout(STDERR)
@@ -95,11 +100,11 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
         _written(stderr),
         _written(stdout),
         _beside(children.run),
-        _beside(partial(handle_signals, ending, stderr.write, reopen)),
+        _beside(partial(handle_signals, ending, section.exit_on_term, stderr.write, reopen)),
     ):
         with logs.written_by(stderr.write):
             _greet(configuration)
-            budget = shutdown_timeout(configuration.settings.supervisor, configuration.units)
+            budget = shutdown_timeout(section, configuration.units)
             await live(
                 pod,
                 ending,
@@ -130,8 +135,9 @@ async def live(
         finally:
             set_last_deadline()
         began = trio.current_time()
-        await pod.leave()
-        await pod.stop(trio.current_time() + shutdown_sec)
+        await pod.leave(began + shutdown_sec)
+        await pod.stop(began + shutdown_sec)
+        await pod.part()
         log.info("ended in %.1f s", trio.current_time() - began)
         nursery.cancel_scope.cancel(reason=ending.reason)
 

@@ -20,6 +20,9 @@ EXIT_INTERNAL_ERROR = 70
 """A bug: the trace is on stderr, all units were stopped. EX_SOFTWARE of sysexits.h."""
 EXIT_CONFIGURATION = 78
 """Bad configuration: every problem is on stderr, nothing was started. EX_CONFIG of sysexits.h."""
+EXIT_BY_SIGNAL = 128
+"""Plus the signal's number, with `exit_on_term = "signal"`: 143 after SIGTERM, 130 after SIGINT. For platforms where
+0 completes the task (Job, Volcano)."""
 EXIT_RESTART_CONTAINER = 255
 """This container must be restarted: -1 as a process tells it."""
 
@@ -38,13 +41,18 @@ class Ending:
         if self.requested.is_set() and not self._outweighs(exit_code):
             return
         self.exit_code, self.reason = exit_code, reason
-        level = logging.INFO if exit_code == EXIT_OK else logging.WARNING
+        level = logging.INFO if self.is_orderly else logging.WARNING
         log.log(level, "ending with exit code %d: %s", exit_code, reason)
         self.requested.set()
 
     def restart_container(self, reason: str) -> None:
         """The arbiter's word, or the controller's stop command."""
         self.request(EXIT_RESTART_CONTAINER, reason)
+
+    @property
+    def is_orderly(self) -> bool:
+        """Somebody wants this pod to end, and nothing is wrong with it: what it is doing is worth finishing."""
+        return self.exit_code != EXIT_RESTART_CONTAINER
 
     def hurry(self) -> None:
         self.hurried.set()

@@ -34,18 +34,23 @@ class Pod(msgspec.Struct, frozen=True):
     """In a StatefulSet."""
 
     def node_index(self, nnodes: int) -> int | None:
-        """Which of the instance's pods this is; None when the platform does not number them."""
+        """Which of the instance's pods this is; None when the platform does not number them.
+
+        An instance of one pod has no other: the number that its Job or set gave it tells instances apart, not pods.
+        """
         if self.index_in_group is not None:
-            return self.index_in_group
+            return 0 if nnodes == 1 else self.index_in_group
         return None if self.ordinal is None else self.ordinal % nnodes
 
     def job_name(self, nnodes: int) -> str | None:
         """The instance that this pod belongs to; None when pods of one instance cannot be told from others."""
+        if nnodes == 1:
+            return self.name
         if self.group is not None:
             return self.group
         if self.ordinal is not None and self.name.endswith(f"-{self.ordinal}"):
             return f"{self.name.removesuffix(f'-{self.ordinal}')}-{self.ordinal // nnodes}"
-        return self.name if nnodes == 1 else None
+        return None
 
 
 def pod_of(environment: Mapping[str, str]) -> Pod:

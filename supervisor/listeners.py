@@ -33,7 +33,7 @@ def open_listeners(configuration: Configuration) -> Listeners:
     section = configuration.settings.supervisor
     host = section.host or configuration.pod_ip
     node_manager = None
-    if configuration.coordinated and configuration.engine_unit is not None:
+    if configuration.coordinated and configuration.engines:
         node_manager = listen_tcp(host, section.port)
     # Plain and harmless, and a kubelet must reach it also where nobody told the pod its address.
     probes = listen_tcp(section.host or section.pod_ip or ANY_ADDRESS, section.probe_port)

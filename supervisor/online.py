@@ -41,7 +41,9 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
     link: ControllerLink | None = None
 
     def readiness() -> Readiness:
-        return pod.readiness(None if link is None else link.heartbeat.connection.registered)
+        if link is None:
+            return pod.readiness(None)
+        return pod.readiness(link.heartbeat.connection.registered, link.why_not_serving())
 
     def gauges() -> Gauges:
         connection = None if link is None else link.heartbeat.connection
@@ -62,7 +64,7 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
             app = node_manager_app(pod.supervision.node_manager, token)
             await nursery.start(serve, app, listeners.node_manager, stop, tls)
             operations.link = link = _link(pod, configuration, token, tls)
-            pod.farewell = link.heartbeat.leave
+            pod.farewell, pod.last_word = link.heartbeat.leave, link.heartbeat.say_goodbye
             nursery.start_soon(link.run)
             nursery.start_soon(pod.events.watch_controller, link.heartbeat.connection, link.client.url)
         log.info("online", extra={"socket": str(configuration.socket), "probe_port": listeners.probe_port})

@@ -10,22 +10,25 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
 
 from supervisor import wire
 from supervisor.api.readiness import Readiness, readiness
-from supervisor.configuration import Configuration, identity_of, settled_variables
+from supervisor.configuration import Configuration, identity_of, place_of, settled_variables
 from supervisor.ending import EXIT_OK, Ending
+from supervisor.engine.endpoint_engine import EndpointEngine, Here
 from supervisor.engine.model import progress
 from supervisor.engine.model.arbiter import ArbiterSettings
+from supervisor.engine.model.draining import DrainSettings
 from supervisor.engine.model.freeze import FreezeLimits
 from supervisor.engine.model.operation import OperationSettings
 from supervisor.engine.model.rules import coordinated_rules, standalone_rules
 from supervisor.engine.pod_engine import PodEngine
 from supervisor.engine.pod_engine import Surroundings as EngineSurroundings
 from supervisor.engine.register_manager import RegisterManager, ServicePorts
-from supervisor.engine.supervision import EngineSupervision, Observers, SupervisionSettings
+from supervisor.engine.supervision import NOBODY, EngineSupervision, Observers, SupervisionSettings
 from supervisor.host import Host
 from supervisor.pod_events import PodEvents
 from supervisor.pod_metrics import Gauges, PodMetrics
@@ -35,9 +38,10 @@ from supervisor.service.operations import nothing_to_wait_for
 from supervisor.service.outcomes import Observer, Transition
 from supervisor.service.service import Service
 from supervisor.service.units import Units
+from supervisor.unit import endpoints as ports
 from supervisor.unit.events import ReportStartLimit
 from supervisor.unit.graph import Graph
-from supervisor.unit.model import EngineStart, RestartWith, StartLimitAction, Unit
+from supervisor.unit.model import Engine, EngineStart, RestartWith, StartLimitAction, Unit
 from supervisor.unit.state import Rules, rules_of
 from supervisor.version import VERSION
 
@@ -66,53 +70,92 @@ class Pod:
         self.metrics = PodMetrics(configuration.settings.pod.namespace, section.job_name)
         self.farewell: Callable[[], Awaitable[None]] = nothing_to_wait_for
         """Tells the controller that this pod leaves, within a moment; set by whoever can speak to it."""
-        engine = configuration.engine_unit
-        self.supervision: EngineSupervision | None = None
+        self.last_word: Callable[[], Awaitable[None]] = nothing_to_wait_for
+        """Tells it that nothing runs here any more; likewise."""
+        self._patience = trio.CancelScope()
+        """Around the drain of an orderly end."""
+        self.supervisions: dict[str, EngineSupervision] = {}
+        """By the name of the engine's unit file; the one that may belong to a gang comes first."""
         self.units = Units(
             Graph.of(configuration.units),
             lambda: {**configuration.environment, **self._placement()},
-            started_elsewhere=[engine.name] if engine is not None and self._waits_for_controller(engine) else [],
+            started_elsewhere=[unit.name for unit in configuration.units if self._waits_for_controller(unit)],
         )
         for unit in configuration.units:
             self.units.add(self._service(unit))
-        if engine is not None:
-            self.supervision = self._supervise(engine, nm_port)
+        for endpoints in configuration.engines:
+            supervision = self._supervise(endpoints, nm_port)
+            self.supervisions[supervision.engine.name] = supervision
+
+    @property
+    def supervision(self) -> EngineSupervision | None:
+        """Of the engine by which this pod is known to its controller, to routers and to readyz."""
+        return next(iter(self.supervisions.values()), None)
+
+    def supervision_of(self, service: Service) -> EngineSupervision | None:
+        """None if that is no engine."""
+        engine = service.unit.engine
+        return None if engine is None else self.supervisions[engine.declared_by]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start the units and go on until cancelled; then every unit's tree is stopped before this returns."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.units.run)
             self.units.start_all(asked_by=ASKED_BY)
-            if self.supervision is not None:
-                await nursery.start(self.supervision.run)
+            for supervision in self.supervisions.values():
+                await nursery.start(supervision.run)
             nursery.start_soon(self._hurry_when_told)
             nursery.start_soon(self.events.watch_ending, self._ending)
             task_status.started()
 
-    async def leave(self) -> None:
+    async def leave(self, deadline: float) -> None:
         """From here on nothing is ready, nobody relaunches, and no death of an engine is news.
 
-        When it returns the controller has been told, so that routing stops before the engine does.
+        When it returns the controller has been told, and the engine has had the time to finish its requests; unless
+        the container is to be restarted: then nothing here is worth waiting for. Cancelled: the drain goes on.
         """
-        if self.supervision is not None:
-            self.supervision.operator.feed(progress.Leaving(self._ending.reason))
+        self._patience.deadline = deadline
+        with self._patience:
+            if self._ending.is_orderly:
+                await self.drain(self._ending.reason)
+            else:
+                await self._bid_farewell(self._ending.reason)
+
+    async def drain(self, reason: str) -> None:
+        """The first half of an orderly end, which has to follow: this pod leaves. Cancelled: it goes on."""
+        await self._bid_farewell(reason)
+        for supervision in self.supervisions.values():
+            supervision.drain.begin(reason)
+        for supervision in self.supervisions.values():
+            await supervision.drain.finished()
+
+    async def _bid_farewell(self, reason: str) -> None:
+        for supervision in self.supervisions.values():
+            supervision.operator.feed(progress.Leaving(reason))
         await self.farewell()
+
+    async def part(self) -> None:
+        """After `stop`. A container that is to be restarted comes back: it is missed until then."""
+        if self._ending.is_orderly:
+            await self.last_word()
 
     async def stop(self, deadline: float) -> None:
         left = await self.units.stop_all(deadline, asked_by=ASKED_BY, reason=self._ending.reason)
         for name, report in left.items():
             log.error("%s is not gone: %s", name, "; ".join(report.survivors), extra={"unit": name})
 
-    def readiness(self, registered: bool | None) -> Readiness:
-        """`registered`: whether the controller knows this pod; None without one."""
-        endpoint = self.supervision.node_manager.judgement().status if self.supervision is not None else None
-        counted = tuple(self.units) if self.supervision is None else (self.supervision.engine.service,)
+    def readiness(self, registered: bool | None, instance: str = "") -> Readiness:
+        """`registered`: whether the controller knows this pod; None without one. `instance`: why it does not serve."""
+        supervision = self.supervision
+        endpoint = supervision.node_manager.endpoint_status() if supervision is not None else None
+        counted = tuple(self.units) if supervision is None else supervision.engine.services
         return readiness(
             waiting=[service.unit.name for service in self.units if not service.state.satisfied],
             registered=registered,
             endpoint=endpoint,
             ending=self._ending.reason,
             unready=[service.unit.name for service in counted if service.state.unready],
+            instance=instance,
         )
 
     def supervisor_view(self, controller: str | None) -> wire.SupervisorView:
@@ -123,6 +166,7 @@ class Pod:
             boot_id=self._configuration.boot_id,
             uptime_sec=round(now - self._booted_at, 3),
             controller=controller,
+            previous_container=self._configuration.previous_container,
         )
         return self.supervision.complete(view, now) if self.supervision is not None else view
 
@@ -139,6 +183,7 @@ class Pod:
 
     async def _hurry_when_told(self) -> None:
         await self._ending.hurried.wait()
+        self._patience.cancel(reason="hurried")
         self.units.hurry()
 
     # --- units ---------------------------------------------------------------------------------------------------
@@ -166,8 +211,8 @@ class Pod:
             self._engine_rules(unit),
             self._host.processes,
             output,
-            lambda: self._engine.launch(),
-            around=self.units.surroundings_of(unit.name, self._before_spawn),
+            lambda: self._endpoint(unit).launch(),
+            around=self.units.surroundings_of(unit.name, partial(self._before_spawn, unit)),
             observers=observers,
         )
 
@@ -177,11 +222,12 @@ class Pod:
         fault = self._configuration.settings.fault_tolerance_config
         return coordinated_rules(unit, fault.engine_restart_wait_timeout_sec)
 
-    async def _before_spawn(self) -> None:
-        if self._is_coordinated(self._engine.unit):
-            await self._engine.before_spawn()
+    async def _before_spawn(self, unit: Unit) -> None:
+        endpoint = self._endpoint(unit)
+        if self._is_coordinated(unit):
+            await endpoint.before_spawn()
         else:
-            await self._engine.before_standalone_spawn()
+            await self._engine_of(unit).before_standalone_spawn(endpoint)
 
     def _is_coordinated(self, unit: Unit) -> bool:
         assert unit.engine is not None, f"{unit.name} is no engine"
@@ -189,40 +235,49 @@ class Pod:
         return self._configuration.coordinated if declared is None else declared is RestartWith.COORDINATED
 
     def _waits_for_controller(self, unit: Unit) -> bool:
-        assert unit.engine is not None, f"{unit.name} is no engine"
+        if unit.engine is None:
+            return False
         declared = unit.engine.start
         return self._is_coordinated(unit) if declared is None else declared is EngineStart.CONTROLLER
 
     # --- the engine ----------------------------------------------------------------------------------------------
 
-    @property
-    def _engine(self) -> PodEngine:
-        assert self.supervision is not None, "only an engine's service asks"
-        return self.supervision.engine
+    def _engine_of(self, unit: Unit) -> PodEngine:
+        assert unit.engine is not None, f"{unit.name} is no engine"
+        return self.supervisions[unit.engine.declared_by].engine
 
-    def _supervise(self, unit: Unit, nm_port: int) -> EngineSupervision:
-        configuration = self._configuration
+    def _endpoint(self, unit: Unit) -> EndpointEngine:
+        return self._engine_of(unit).endpoint_of(self.units.get(unit.name))
+
+    def _supervise(self, endpoints: tuple[Unit, ...], nm_port: int) -> EngineSupervision:
+        configuration, unit = self._configuration, endpoints[0]
         section, fault = configuration.settings.supervisor, configuration.settings.fault_tolerance_config
         identity = identity_of(configuration, unit, nm_port)
         assert unit.engine is not None, f"{unit.name} is no engine"
-        ports = ServicePorts(str(unit.engine.base_port), str(unit.engine.mgmt_port or unit.engine.base_port))
+        # This pod is known by one engine; any other stays its unit's business, and what it remembers is its own.
+        known = not self.supervisions
+        state_dir = configuration.state_dir if known else configuration.state_dir / unit.engine.declared_by
         return EngineSupervision(
             EngineSurroundings(
                 boot_id=configuration.boot_id,
                 job_name=section.job_name,
                 namespace=identity.namespace,
                 role=section.role,
-                pod_ip=configuration.pod_ip,
-                environment=configuration.environment,
-                grace_period_sec=section.grace_period_sec,
+                here=Here(
+                    pod_ip=configuration.pod_ip,
+                    environment=configuration.environment,
+                    fabric=configuration.fabric,
+                    device_num=section.device_num,
+                    grace_period_sec=section.grace_period_sec,
+                ),
                 booted_at_wall=time.time(),
-                service=self.units.get(unit.name),
+                services=tuple(self.units.get(endpoint.name) for endpoint in endpoints),
                 dependencies_active=lambda: self.units.dependencies_active(unit.name),
                 gate=self._host.gate,
                 segments_of=self._host.segments_of,
                 write_stdout=self._host.write_stdout,
             ),
-            RegisterManager(identity, ports, configuration.state_dir),
+            RegisterManager(identity, _service_ports(unit.engine), state_dir),
             SupervisionSettings(
                 operation=OperationSettings(
                     enabled=fault.enable_engine_relaunch,
@@ -230,13 +285,19 @@ class Pod:
                     alone_after_sec=unit.service.restart.reset_sec,
                 ),
                 arbiter=ArbiterSettings(section.heartbeat_interval_seconds, section.suicide_threshold),
+                drain=DrainSettings(section.drain_delay_sec, section.drain_sec),
                 coordinated=self._is_coordinated(unit),
+                place=place_of(configuration, unit),
+                alone_after_sec=section.start_without_controller_after_sec,
             ),
             self._ending.restart_container,
-            Observers(
-                operation=(self.events.operation_moved, self.metrics.operation_moved),
-                arbiter=(self.events.arbiter_counted,),
-            ),
+            self._engine_observers() if known else NOBODY,
+        )
+
+    def _engine_observers(self) -> Observers:
+        return Observers(
+            operation=(self.events.operation_moved, self.metrics.operation_moved),
+            arbiter=(self.events.arbiter_counted,),
         )
 
     def _observers(self, unit: Unit) -> tuple[Observer, ...]:
@@ -261,3 +322,11 @@ class Pod:
                 self._ending.request(EXIT_OK, reason)
             case StartLimitAction.NONE:
                 pass
+
+
+def _service_ports(engine: Engine) -> ServicePorts:
+    numbers = range(engine.endpoints)
+    return ServicePorts(
+        business=tuple(str(ports.service_port(engine, number)) for number in numbers),
+        management=tuple(str(ports.management_port(engine, number)) for number in numbers),
+    )

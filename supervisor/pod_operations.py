@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from signal import Signals
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from supervisor import wire
 from supervisor.api.operations import ControllerAway, NoSuchUnit, Refused
 from supervisor.engine.controller_errors import ControllerError, ControllerUnreachable
 from supervisor.engine.model import progress
+from supervisor.engine.model.operation import Operation
+from supervisor.engine.supervision import CannotPlace
 from supervisor.pod import Pod
 from supervisor.process.tail import Follower, Gap, Line, Tail, follow, merged
 from supervisor.service import units
@@ -64,15 +67,39 @@ class PodOperations:
             raise Refused(f"cannot {verb} {name}: {failure}") from failure
         return service.view(trio.current_time())
 
+    async def start_standalone(self, name: str, *, asked_by: str) -> wire.UnitView:
+        """Start this pod's engine where the settings place it, because there is no controller.
+
+        Returns when its process runs. Raises NoSuchUnit, Refused. Cancelled: the start goes on.
+        """
+        service, supervision = self._service(name), self._pod.supervision
+        if supervision is None or not self._is_gang_member(service):
+            raise Refused(f"{name} needs no controller: start it without --standalone")
+        if self.link is not None and self.link.heartbeat.connection.registered:
+            raise Refused("the controller knows this pod and starts its engine itself")
+        if supervision.operator.state.step is not wire.Step.IDLE:
+            raise Refused(f"{name} was started already: `podvisor status` shows how far it is")
+        try:
+            supervision.start_alone(f"asked for by {asked_by}")
+        except CannotPlace as error:
+            raise Refused(f"cannot start {name}: {error}") from error
+        state = await supervision.operator.changed.wait_until(lambda: supervision.operator.state, _is_started_or_not)
+        if state.step is not wire.Step.LOADING and state.step is not wire.Step.DONE:
+            raise Refused(f"cannot start {name}: {state.error or 'the controller has come, and starts it itself'}")
+        return service.view(trio.current_time())
+
     async def relaunch(self, asked_by: str) -> wire.RelaunchBegun:
         supervision = self._pod.supervision
         if supervision is None:
             raise Refused("there is no engine unit in this pod")
         if not supervision.coordinated:
             try:
-                await supervision.engine.service.restart(asked_by=asked_by, reason=RELAUNCH_REASON)
-            except StartFailed as failure:
-                raise Refused(f"cannot relaunch {supervision.engine.unit.name}: {failure}") from failure
+                async with trio.open_nursery() as nursery:
+                    for service in supervision.engine.services:
+                        nursery.start_soon(partial(service.restart, asked_by=asked_by, reason=RELAUNCH_REASON))
+            except* StartFailed as failures:
+                why = "; ".join(str(failure) for failure in failures.exceptions)
+                raise Refused(f"cannot relaunch {supervision.engine.name}: {why}") from failures
             return wire.RelaunchBegun(message="the engine was relaunched here")
         instance_id = supervision.operator.state.instance_id
         if self.link is None or not instance_id:
@@ -87,6 +114,15 @@ class PodOperations:
             message=f"run {run.id} relaunches instance {instance_id}; `podvisor relaunches {run.id}` shows it",
             run_id=run.id,
         )
+
+    async def drain(self, asked_by: str) -> wire.Drained:
+        """Returns when the engines have finished their requests. Cancelled: the drain goes on."""
+        if not self._pod.supervisions:
+            return wire.Drained(message="there is no engine unit in this pod: nothing to drain")
+        await self._pod.drain(f"asked for by {asked_by}")
+        engines = [service for each in self._pod.supervisions.values() for service in each.engine.services]
+        states = ", ".join(f"{service.unit.name} is {service.state.state}" for service in engines)
+        return wire.Drained(message=f"drained; {states}")
 
     def lines(self, names: Sequence[str], count: int) -> list[wire.LogLine]:
         return [_shown(line) for line in merged([tail.newest(count) for tail in self._tails(names)])]
@@ -129,8 +165,8 @@ class PodOperations:
 
     def _check_alone(self, service: Service, verb: str, local: bool) -> None:
         """One rank of a gang cannot be restarted alone: the others would wait for it for ever (design 4)."""
-        supervision = self._pod.supervision
-        if supervision is None or not self._is_gang_member(service):
+        supervision = self._pod.supervision_of(service)
+        if supervision is None or not supervision.coordinated:
             return
         held = supervision.operator.state.held_by is not None
         if verb == "restart" or (verb == "start" and not held):
@@ -142,18 +178,18 @@ class PodOperations:
             )
 
     def _is_gang_member(self, service: Service) -> bool:
-        supervision = self._pod.supervision
-        return supervision is not None and supervision.coordinated and service is supervision.engine.service
+        supervision = self._pod.supervision_of(service)
+        return supervision is not None and supervision.coordinated
 
     def _hold(self, service: Service, by: str) -> None:
-        supervision = self._pod.supervision
-        if supervision is not None and service is supervision.engine.service:
+        supervision = self._pod.supervision_of(service)
+        if supervision is not None:
             supervision.operator.feed(progress.Held(by))
 
     def _release(self, service: Service) -> None:
         """Of a gang's rank this is all: its absence is reported, and the controller relaunches the gang."""
-        supervision = self._pod.supervision
-        if supervision is not None and service is supervision.engine.service:
+        supervision = self._pod.supervision_of(service)
+        if supervision is not None:
             supervision.operator.feed(progress.Released())
 
     def _tails(self, names: Sequence[str]) -> list[Tail]:
@@ -194,3 +230,7 @@ def _shown(line: Line) -> wire.LogLine:
 def _missing(gap: Gap) -> wire.LogLine:
     now = wire.timestamp(datetime.now(UTC))
     return wire.LogLine(time=now, unit="", stream="podvisor", text=str(gap), lost_lines=gap.lost_lines)
+
+
+def _is_started_or_not(state: Operation) -> bool:
+    return state.step in (wire.Step.IDLE, wire.Step.LOADING, wire.Step.DONE, wire.Step.FAILED, wire.Step.ABORTED)

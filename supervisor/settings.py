@@ -28,6 +28,7 @@ from supervisor.settings_file import (
     one_of,
     read_sections,
     setting,
+    text_list,
     tls_mistakes,
     word,
 )
@@ -113,6 +114,9 @@ class SupervisorSection:
     operations_listen: tuple[str, int] | None = setting(
         _listening_address, None, "the operations API on TCP too, at this address and port; needs [auth]"
     )
+    port_base: int | None = setting(
+        integer(1024, 65000), None, "for hostNetwork: every port that is not set counts from here, see operations"
+    )
     socket: str | None = setting(word, None, "control socket; default: podvisor.sock in the run directory")
     state_dir: str | None = setting(word, None, "what survives a container; default: the run directory")
     controller_url: tuple[str, ...] = setting(_urls, (), "the controller, or several; none: no gang")
@@ -121,6 +125,12 @@ class SupervisorSection:
     role: str = setting(one_of("union", "prefill", "decode", "encode"), "union", "part in disaggregated serving")
     nnodes: int = setting(integer(1, 4096), 1, "pods of the instance; default: LWS_GROUP_SIZE, else 1")
     node_index: int | None = setting(integer(0, 4095), None, "this pod's number in it; default: the platform's")
+    node_addrs: tuple[str, ...] = setting(
+        text_list, (), "addresses of the instance's pods by node index, for `podvisor start --standalone` alone"
+    )
+    start_without_controller_after_sec: float = setting(
+        duration(0, DAY), 30.0, "an instance of one pod waits for its controller so long; 0: for ever"
+    )
     device_num: int = setting(integer(0, 1024), 0, "devices of this pod")
     heartbeat_interval_seconds: float = setting(duration(0.1, 60), 3.0, "heartbeat, and the arbiter's tick")
     grace_period_sec: float = setting(duration(0, DAY), 120.0, "after a start probes cannot make it abnormal")
@@ -128,10 +138,15 @@ class SupervisorSection:
     shutdown_timeout_sec: float | None = setting(
         duration(1, DAY), None, "of an orderly stop; default: the longest chain of stop time-outs"
     )
+    exit_on_term: str = setting(
+        one_of("success", "signal"), "success", "0 after SIGTERM, or 143 where 0 would complete the task"
+    )
     drain_sec: float = setting(duration(0, DAY), 0.0, "how long a leaving engine may finish its requests")
-    drain_delay_sec: float = setting(duration(0, HOUR), 0.0, "until routers know that this pod is leaving")
+    drain_delay_sec: float = setting(
+        duration(0, HOUR), 0.0, "until routers know that this pod is leaving; default: 5 s with a controller"
+    )
     rendezvous_ports: tuple[int, int] = setting(_ports, (29500, 29599), "ports that rotate with the epoch")
-    fabric_interface: str | None = setting(word, None, "interface of the collectives; default: pod_ip's")
+    fabric_interface: str | None = setting(word, None, "interface of vLLM's, SGLang's collectives; default: pod_ip's")
     log_level: str = setting(one_of("debug", "info", "warning", "error"), "info", "the least level logged")
     log_format: str = setting(one_of("json", "text"), "text", "one JSON object a line, or text for people")
 
@@ -177,14 +192,6 @@ class TlsSection:
     client_ca: str | None = setting(word, None, "CA that has signed the certificates of all others")
 
 
-NOT_CARRIED_OUT = (
-    "supervisor.drain_delay_sec",
-    "supervisor.drain_sec",
-    "supervisor.fabric_interface",
-)
-"""Known, but ignoring them would give a false feeling of safety. Whoever carries one out deletes it here."""
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """All keys have a value: the file's, an override's, the platform's or the default."""
@@ -196,6 +203,14 @@ class Settings:
     tls: TlsSection = field(default_factory=TlsSection)
     auth: AuthSection = field(default_factory=AuthSection)
 
+
+DRAIN_DELAY_SEC = 5.0
+"""With a controller: routers learn of an endpoint's end after the pod does."""
+PROBE_PORT_ABOVE = 1
+RENDEZVOUS_PORTS_ABOVE = (100, 199)
+"""Above `port_base`; the supervisor's own port is `port_base` itself. The engine's stand in `configuration.py`."""
+DERIVED = ("drain_delay_sec", "port", "probe_port", "rendezvous_ports")
+"""What nobody writes follows from other keys; while a file is read, None stands for that."""
 
 SECTIONS: Mapping[str, type] = {
     "supervisor": SupervisorSection,
@@ -215,6 +230,7 @@ def load_settings(path: Path | None, environment: Mapping[str, str]) -> Settings
         for name, known in (("pod_ip", pod.ip), ("nnodes", pod.group_size))
         if known is not None
     }
+    sections["supervisor"] |= {name: replace(sections["supervisor"][name], default=None) for name in DERIVED}
     relations = partial(_relations, pod=pod)
     values = read_sections(path, environment, sections, foreign=FOREIGN, relations=relations)
     return _settings(values, pod)
@@ -229,12 +245,25 @@ def runtime_directories(environment: Mapping[str, str], uid: int) -> tuple[Path,
 def _settings(values: Sections, pod: Pod) -> Settings:
     return Settings(
         pod=pod,
-        supervisor=_completed(build(SupervisorSection, values["supervisor"]), pod),
+        supervisor=_completed(build(SupervisorSection, _derived(values["supervisor"])), pod),
         fault_tolerance_config=build(FaultToleranceSection, values["fault_tolerance_config"]),
         parallel=build(ParallelSection, values["parallel"]),
         tls=build(TlsSection, values["tls"]),
         auth=build(AuthSection, values["auth"]),
     )
+
+
+def _derived(values: Mapping[str, object]) -> dict[str, object]:
+    """With a value for what follows from other keys."""
+    known: dict[str, object] = {}
+    if values["controller_url"]:
+        known["drain_delay_sec"] = DRAIN_DELAY_SEC
+    if isinstance(base := values["port_base"], int):
+        first, last = RENDEZVOUS_PORTS_ABOVE
+        known |= {"port": base, "probe_port": base + PROBE_PORT_ABOVE, "rendezvous_ports": (base + first, base + last)}
+    left_out = {name for name in DERIVED if values[name] is None}
+    written = {name: value for name, value in values.items() if name not in left_out}
+    return written | {name: value for name, value in known.items() if name in left_out}
 
 
 def _completed(section: SupervisorSection, pod: Pod) -> SupervisorSection:
@@ -246,12 +275,9 @@ def _completed(section: SupervisorSection, pod: Pod) -> SupervisorSection:
 
 def _relations(values: Sections, pod: Pod) -> Iterator[Mistake]:
     settings = _settings(values, pod)
-    for name in NOT_CARRIED_OUT:
-        section, _, key = name.partition(".")
-        if values[section][key]:
-            yield Mistake(section, key, "known, but not carried out by this version: leave it out")
     if settings.supervisor.controller_url:
         yield from _in_a_gang(settings, named=bool(values["supervisor"]["job_name"]))
+    yield from _placed(settings.supervisor)
     yield from _listening(settings.supervisor)
     yield from _operations_on_tcp(settings)
     yield from tls_mistakes(settings.tls.cert, settings.tls.key, settings.tls.client_ca)
@@ -275,6 +301,12 @@ def _in_a_gang(settings: Settings, *, named: bool) -> Iterator[Mistake]:
 
 def _is_protected(settings: Settings) -> bool:
     return bool(settings.auth.token_file or settings.tls.client_ca or settings.auth.allow_anonymous)
+
+
+def _placed(supervisor: SupervisorSection) -> Iterator[Mistake]:
+    if supervisor.node_addrs and len(supervisor.node_addrs) != supervisor.nnodes:
+        message = f"has {len(supervisor.node_addrs)} addresses, but nnodes is {supervisor.nnodes}"
+        yield Mistake("supervisor", "node_addrs", message)
 
 
 def _is_loopback(host: str) -> bool:

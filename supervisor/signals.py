@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import trio
 
-from supervisor.ending import EXIT_OK, Ending
+from supervisor.ending import EXIT_BY_SIGNAL, EXIT_OK, Ending
 from supervisor.shared.last_deadline import exit_after
 
 log = logging.getLogger(__name__)
@@ -23,12 +23,16 @@ THIRD_TIME_SEC = 1.0
 
 async def handle_signals(
     ending: Ending,
+    exit_on_term: str,
     write_stderr: Callable[[bytes], None],
     reopen: Callable[[], None],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Until cancelled. From `started` on the signals are unblocked; none sent before is lost."""
+    """Until cancelled. From `started` on the signals are unblocked; none sent before is lost.
+
+    `exit_on_term`: "success" or "signal", which end SIGTERM is for.
+    """
     with trio.open_signal_receiver(*HANDLED) as signals:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
         task_status.started()
@@ -36,7 +40,8 @@ async def handle_signals(
         async for number in signals:
             if number in END:
                 asked += 1
-                _end(ending, asked, signal.Signals(number).name)
+                code = EXIT_BY_SIGNAL + number if exit_on_term == "signal" else EXIT_OK
+                _end(ending, asked, signal.Signals(number).name, code)
             elif number == signal.SIGQUIT:
                 write_stderr(_all_tasks().encode())
             elif number == signal.SIGUSR1:
@@ -46,10 +51,10 @@ async def handle_signals(
                 log.warning("SIGHUP: reloading unit files is not there yet; nothing was changed")
 
 
-def _end(ending: Ending, asked: int, name: str) -> None:
+def _end(ending: Ending, asked: int, name: str, exit_code: int) -> None:
     """Once: an orderly stop; twice: stop graces are over; three times: now."""
     if asked == 1:
-        ending.request(EXIT_OK, f"{name} received")
+        ending.request(exit_code, f"{name} received")
     elif asked == 2:
         log.warning("%s again: killing what still runs", name)
         ending.hurry()

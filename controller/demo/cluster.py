@@ -123,6 +123,7 @@ def supervisor_spec(
     pod = network.pods[rank]
     defaults: Tables = {
         "supervisor": {
+            "drain_delay_sec": 0,  # nobody routes to these pods
             "pod_ip": pod.address,
             "port": pod.port(SUPERVISOR_PORT),
             "probe_port": pod.port(PROBE_PORT),

@@ -86,11 +86,12 @@ def register(
 
 
 def reregister(
-    instance: Instance | None, message: ReregisterMsg, *, now: float, settings: InstanceSettings
+    instance: Instance | None, message: ReregisterMsg, *, now: float, new_id: int, settings: InstanceSettings
 ) -> Joined | Rejected:
     """A supervisor whose engines run, after the controller forgot it: it is taken over as it is.
 
-    `instance` as in `register`. Refused as STALE_EPOCH, it has to stop its engines and register anew.
+    So is one whose engines were started without a controller, and so belong to no instance yet (instance_id 0).
+    `instance` and `new_id` as in `register`. Refused as STALE_EPOCH, it has to stop its engines and register anew.
     """
     business = tuple(endpoint.business_port for endpoint in message.endpoints)
     mgmt = tuple(endpoint.mgmt_port for endpoint in message.endpoints)
@@ -98,12 +99,13 @@ def reregister(
         return Rejected(ErrorCode.MALFORMED, problem)
     spec = spec_of(message, len(message.endpoints))
     member = replace(member_of(message, business, mgmt, now), node_rank=message.node_rank, in_epoch=message.epoch > 0)
-    if instance is None:
-        return _adopt(member, spec, message, now)
+    alone = message.instance_id == 0
+    if instance is None or (alone and instance.status is InstanceStatus.DELETED):
+        return _adopt(instance, member, spec, message, now, new_id if alone else message.instance_id)
     if problem := _outdated(instance, message):
         return Rejected(ErrorCode.STALE_EPOCH, problem)
     joined = _join(instance, member, spec, message.epoch, now, settings)
-    if isinstance(joined, Rejected) or message.epoch <= instance.epoch:
+    if isinstance(joined, Rejected) or message.epoch == instance.epoch:
         return joined
     return replace(joined, instance=_into_epoch(joined.instance, member.key, message.epoch))
 
@@ -128,14 +130,16 @@ def _first(previous: Instance | None, member: Member, spec: GangSpec, epoch: int
     return Joined(replace(instance, reason=missing(instance)), member.key, Life.NEW, member.key)
 
 
-def _adopt(member: Member, spec: GangSpec, message: ReregisterMsg, now: float) -> Joined:
+def _adopt(
+    previous: Instance | None, member: Member, spec: GangSpec, message: ReregisterMsg, now: float, instance_id: int
+) -> Joined:
     instance = Instance(
-        id=message.instance_id,
+        id=instance_id,
         key=member.key.instance,
         spec=spec,
         members=(member,),
         epoch=message.epoch,
-        highest_epoch=message.epoch,
+        highest_epoch=max(message.epoch, previous.highest_epoch if previous else 0),
         since=now,
         reason="taken over with running engines",
         last_registration_at=now,
@@ -241,7 +245,10 @@ def _into_epoch(instance: Instance, key: MemberKey, epoch: int) -> Instance:
 def _outdated(instance: Instance, message: ReregisterMsg) -> str | None:
     if instance.status is InstanceStatus.DELETED:
         return f"instance {message.instance_id} is deleted ({instance.reason}): stop the engines, register anew"
-    if message.instance_id != instance.id:
+    alone = message.instance_id == 0
+    if alone and instance.spec.nnodes == 1:
+        return None  # nobody else runs engines of this key, whatever epoch it had when its life before was known
+    if not alone and message.instance_id != instance.id:
         return (
             f"{instance.key} is instance {instance.id} by now, not {message.instance_id}:"
             " stop the engines and register anew"

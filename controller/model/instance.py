@@ -14,6 +14,8 @@ from controller.model.member import InstanceKey, Member, MemberKey, Observation,
 from controller.model.settings import InstanceSettings
 from supervisor.wire import ParallelConfig, Step
 
+ALL_LEFT = "all members have left"
+
 
 class InstanceStatus(StrEnum):
     INITIAL = "initial"
@@ -62,6 +64,8 @@ class GangSpec:
     parallel: ParallelConfig
     endpoints_per_node: int
     config_digest: str | None = None
+    one_server: bool = False
+    """Only the engine of node rank 0 serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +133,13 @@ def judge(instance: Instance, run_open: bool, now: float, settings: InstanceSett
     """
     if instance.status is InstanceStatus.DELETED or not instance.members:
         return None
-    stale = [m for m in instance.members if now - m.last_heard > settings.heartbeat_timeout_active_sec]
+    present = [m for m in instance.members if not m.gone]
+    if not present:
+        return Verdict(InstanceEvent.HEARTBEAT_TIMEOUT, ALL_LEFT)
+    stale = [m for m in present if now - m.last_heard > settings.heartbeat_timeout_active_sec]
     if unasked := tuple(m.key for m in stale if m.unreachable_since is None):
         return AskDirectly(unasked)
-    if len(stale) == len(instance.members) and (over := _all_silent(instance, now, settings)):
+    if len(stale) == len(present) and (over := _all_silent(instance, now, settings)):
         return Verdict(InstanceEvent.HEARTBEAT_TIMEOUT, over)
     if run_open:
         return None
@@ -145,7 +152,7 @@ def judge(instance: Instance, run_open: bool, now: float, settings: InstanceSett
 
 def _all_silent(instance: Instance, now: float, settings: InstanceSettings) -> str | None:
     if all(member.leaving for member in instance.members):
-        return "all members have left"
+        return ALL_LEFT
     limit = settings.heartbeat_timeout_inactive_sec
     if instance.status is InstanceStatus.ACTIVE:
         limit = settings.heartbeat_timeout_active_sec
@@ -155,8 +162,10 @@ def _all_silent(instance: Instance, now: float, settings: InstanceSettings) -> s
 
 
 def _judge_observations(instance: Instance, now: float, settings: InstanceSettings) -> Verdict | None:
-    if leaving := [m for m in instance.members if m.leaving]:
+    if leaving := [m for m in instance.members if m.leaving and not m.gone]:
         return Verdict(InstanceEvent.ABNORMAL, f"{_addresses(leaving)} is leaving: draining")
+    if gone := [m for m in instance.members if m.gone]:
+        return Verdict(InstanceEvent.ABNORMAL, f"{_addresses(gone)} has left")
     if instance.epoch == 0:
         return None
     if abnormal := abnormal_endpoints(instance):

@@ -55,6 +55,8 @@ class Observation:
     freeze_remaining_sec: float = 0.0
     progress_age_sec: float | None = None
     leaving: bool = False
+    drained: bool = False
+    gone: bool = False
     sequence: int = 0
 
     @property
@@ -80,6 +82,8 @@ class Member:
     bootstrap_port: str | None = None
     rendezvous_ports: str | None = None
     features: tuple[str, ...] = ()
+    previous_container: str | None = None
+    """How the container before ended, if not in order, as its successor says."""
     ranktable: Ranktable | None = None
     observation: Observation | None = None
     in_epoch: bool = False
@@ -112,6 +116,11 @@ class Member:
     def leaving(self) -> bool:
         return self.observation is not None and self.observation.leaving
 
+    @property
+    def gone(self) -> bool:
+        """It has left, and said so: its silence is no news."""
+        return self.observation is not None and self.observation.gone
+
 
 def seen_in_heartbeat(message: HeartbeatMsg, now: float) -> Observation:
     statuses = {int(id_): status for id_, status in message.status.items()}
@@ -127,6 +136,8 @@ def seen_in_heartbeat(message: HeartbeatMsg, now: float) -> Observation:
         freeze_remaining_sec=message.freeze_remaining_sec,
         progress_age_sec=message.progress_age_sec,
         leaving=message.leaving,
+        drained=message.drained,
+        gone=message.gone,
         sequence=message.sequence,
     )
 
@@ -147,6 +158,7 @@ def seen_in_status(message: NodeManagerStatus, now: float) -> Observation:
         freeze_remaining_sec=message.freeze_remaining_sec,
         progress_age_sec=max(ages, default=None),
         leaving=message.leaving,
+        drained=message.drained,
     )
 
 

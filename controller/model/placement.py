@@ -10,7 +10,7 @@ import msgspec
 from controller.model.instance import Instance, endpoint_ids
 from controller.model.member import Member
 from controller.model.registration import port_range
-from supervisor.wire import DeviceInfo, Endpoint, Ranktable, StartCmdMsg
+from supervisor.wire import DeviceInfo, Endpoint, Ranktable, StartCmdMsg, rendezvous_port
 
 DEFAULT_RENDEZVOUS_PORTS = range(29500, 29600)
 
@@ -74,7 +74,7 @@ class _Layout:
 def _placed(instance: Instance, member: Member) -> tuple[Endpoint, ...]:
     spec = instance.spec
     layout = _Layout(spec.parallel.dp_size, spec.nnodes * spec.endpoints_per_node)
-    spans_nodes = spec.parallel.dp_size < spec.nnodes
+    one_serves = spec.one_server or spec.parallel.dp_size < spec.nnodes
     return tuple(
         Endpoint(
             id=id_,
@@ -82,7 +82,7 @@ def _placed(instance: Instance, member: Member) -> tuple[Endpoint, ...]:
             business_port=member.business_ports[local],
             mgmt_port=member.mgmt_ports[local],
             device_infos=_devices(instance, member, local),
-            headless=spans_nodes and member.node_rank > 0,
+            headless=one_serves and member.node_rank > 0,
             ranks=layout.ranks(id_),
             bootstrap_port=member.bootstrap_port if local == 0 else None,
             role=spec.role,
@@ -103,6 +103,4 @@ def _devices(instance: Instance, member: Member, local: int) -> tuple[DeviceInfo
 
 
 def _master_port(master: Member, epoch: int) -> int:
-    """Another one in each epoch, so that a new rank never meets an old one."""
-    ports = port_range(master.rendezvous_ports or "") or DEFAULT_RENDEZVOUS_PORTS
-    return ports[epoch % len(ports)]
+    return rendezvous_port(port_range(master.rendezvous_ports or "") or DEFAULT_RENDEZVOUS_PORTS, epoch)

@@ -33,6 +33,7 @@ def spec_of(message: RegisterMsg | ReregisterMsg, endpoints: int) -> GangSpec:
         parallel=message.parallel_config,
         endpoints_per_node=endpoints,
         config_digest=message.config_digest,
+        one_server=message.one_server,
     )
 
 
@@ -50,6 +51,7 @@ def difference(here: GangSpec, told: GangSpec) -> str | None:
             for name in here.parallel.__struct_fields__
         ),
         ("number of endpoints", here.endpoints_per_node, told.endpoints_per_node),
+        ("one_server", here.one_server, told.one_server),
         ("config_digest", here.config_digest, told.config_digest),
     )
     return next((f"its {name} is {b}, not {a}" for name, a, b in pairs if a != b), None)
@@ -71,6 +73,7 @@ def member_of(message: RegisterMsg | ReregisterMsg, business: Sequence[str], mgm
         bootstrap_port=message.bootstrap_port,
         rendezvous_ports=message.rendezvous_ports,
         features=message.features,
+        previous_container=message.previous_container,
         ranktable=message.ranktable if isinstance(message, RegisterMsg) else None,
     )
 

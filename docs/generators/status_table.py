@@ -53,7 +53,7 @@ def _asked(case: Case) -> tuple[Operation, EngineFacts]:
         booted_at=0.0,
         step=step,
         ever_started=bool(case["ever started"]),
-        dead=bool(case["dead"]),
+        dead=frozenset({0}) if case["dead"] else frozenset(),
         freeze=FREEZE if case["frozen"] else None,
         held_by="an operator" if case["held"] else None,
         leaving="why" if case["leaving"] else None,

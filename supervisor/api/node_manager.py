@@ -26,6 +26,10 @@ _STATUS = {
 class NodeManager(Protocol):
     async def command(self, command: Command) -> wire.CommandAnswer: ...
 
+    def pause(self, reason: str) -> wire.CommandAnswer: ...
+
+    def resume(self) -> wire.CommandAnswer: ...
+
     def status(self) -> wire.NodeManagerStatus: ...
 
     def heard(self, run_id: str | None) -> None: ...
@@ -51,6 +55,15 @@ def node_manager_app(node_manager: NodeManager, token: TokenFile | None) -> Quar
     @app.post("/node-manager/stop")
     async def stop() -> Response:
         return await commanded(await received(wire.StopMsg))
+
+    @app.post("/node-manager/pause")
+    async def pause() -> Response:
+        message = await received(wire.Reason)
+        return answer(node_manager.pause(message.reason or "asked for"))
+
+    @app.post("/node-manager/resume")
+    async def resume() -> Response:
+        return answer(node_manager.resume())
 
     @app.get("/node-manager/status")
     async def status() -> Response:

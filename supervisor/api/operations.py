@@ -57,7 +57,11 @@ class Operations(Protocol):
 
     async def change(self, name: str, verb: str, *, asked_by: str, local: bool) -> wire.UnitView: ...
 
+    async def start_standalone(self, name: str, *, asked_by: str) -> wire.UnitView: ...
+
     async def relaunch(self, asked_by: str) -> wire.RelaunchBegun: ...
+
+    async def drain(self, asked_by: str) -> wire.Drained: ...
 
     def lines(self, names: Sequence[str], count: int) -> list[wire.LogLine]:
         """Of these units, or of all."""
@@ -102,6 +106,8 @@ def operations_app(operations: Operations, token: TokenFile | None) -> QuartTrio
 
     @app.post("/v1/units/<name>/<any(start, stop, restart, 'reset-failed'):verb>")
     async def change(name: str, verb: str) -> Response:
+        if verb == "start" and request.args.get("standalone") is not None:
+            return answer(await operations.start_standalone(name, asked_by=API_USER))
         local = request.args.get("local") is not None
         return answer(await operations.change(name, verb, asked_by=API_USER, local=local))
 
@@ -112,6 +118,10 @@ def operations_app(operations: Operations, token: TokenFile | None) -> QuartTrio
     @app.post("/v1/engine/relaunch")
     async def relaunch() -> Response:
         return answer(await operations.relaunch(API_USER))
+
+    @app.post("/v1/drain")
+    async def drain() -> Response:
+        return answer(await operations.drain(API_USER))
 
     return app
 

@@ -23,12 +23,14 @@ def readiness(
     endpoint: EndpointStatus | None,
     ending: str,
     unready: Sequence[str],
+    instance: str = "",
 ) -> Readiness:
     """Started: all units are active, or the controller knows this pod, whose engine may wait for its gang for hours.
 
-    Ready: the engine is normal and nobody leaves; without an engine, all units are active. `waiting` are the units
-    that are not active; `registered` is None without a controller, `endpoint` without an engine; `ending` says why
-    the supervisor ends, if it does; `unready` are those that are up and whose Readiness fails now.
+    Ready: the engine is normal, and so are those of the instance's other pods; nobody leaves. Without an engine: all
+    units are active. `waiting` are the units that are not active; `registered` is None without a controller,
+    `endpoint` without an engine; `ending` says why the supervisor ends, if it does, and `instance` why the instance
+    does not serve; `unready` are those that are up and whose Readiness fails now.
     """
     not_active = f"not active: {', '.join(waiting)}" if waiting else ""
     not_started = "" if registered else not_active
@@ -40,4 +42,6 @@ def readiness(
         return Readiness(not_started, not_active)
     if endpoint not in (None, EndpointStatus.NORMAL):
         return Readiness(not_started, f"endpoint is {endpoint}")
-    return Readiness(not_started, f"Readiness fails: {', '.join(unready)}" if unready else "")
+    if unready:
+        return Readiness(not_started, f"Readiness fails: {', '.join(unready)}")
+    return Readiness(not_started, instance)

@@ -29,6 +29,7 @@ _COMMANDS = (
     "restart",
     "reset-failed",
     "relaunch",
+    "drain",
 )
 ENTRY_POINTS = "podvisor.commands"
 

@@ -81,6 +81,10 @@ class Supervisor:
     def post(self, path: str, body: msgspec.Struct | None = None) -> bytes:
         return self._request("POST", path, body)
 
+    def post_at_leisure(self, path: str) -> bytes:
+        """For what ends by itself, after a time that the settings say."""
+        return self._request("POST", path, None, answer_sec=None)
+
     @contextmanager
     def lines(self, path: str) -> Iterator[Iterator[str]]:
         """The lines of an answer that may not end."""
@@ -90,8 +94,10 @@ class Supervisor:
                 raise refused(response)
             yield response.iter_lines()
 
-    def _request(self, method: str, path: str, body: msgspec.Struct | None) -> bytes:
-        with self._client(read_sec=ANSWER_SEC) as client, _reachable(self._path):
+    def _request(
+        self, method: str, path: str, body: msgspec.Struct | None, answer_sec: float | None = ANSWER_SEC
+    ) -> bytes:
+        with self._client(read_sec=answer_sec) as client, _reachable(self._path):
             response = client.request(method, path, content=wire.encode(body) if body is not None else b"")
         if response.is_error:
             raise refused(response)

@@ -71,6 +71,8 @@ def _supervisor_line(view: wire.SupervisorView) -> str:
         parts.append(f"abnormal ticks: {view.arbiter_count}")
     if view.relaunch_count:
         parts.append(f"{view.relaunch_count} relaunches")
+    if view.previous_container:
+        parts.append(f"previous container: {view.previous_container}")
     if view.controller:
         parts.append(view.controller)
     return ", ".join(parts)

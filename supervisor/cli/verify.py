@@ -7,12 +7,13 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
+from supervisor.agreement import disagreements
 from supervisor.settings import Settings, load_settings, shutdown_timeout
 from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.graph import start_order
@@ -77,12 +78,22 @@ def verify(directories: Sequence[Path], config: Path | None, environment: Mappin
         problems += error.problems
     findings = check(loaded, Machine(environment, _why_not, _own_ports(settings)))
     problems += findings.problems
+    if settings is not None:
+        problems += _disagreements(loaded, settings, environment)
     if problems or settings is None:
         return Report(problems, findings.warnings, (), None)
     by_name = {each.unit.name: each.unit for each in loaded}
     units = [by_name[name] for name in start_order(by_name.values())]
     needed = shutdown_timeout(settings.supervisor, units)
     return Report((), (*findings.warnings, *_grace_period(needed, environment)), units, needed)
+
+
+def _disagreements(
+    loaded: Sequence[LoadedUnit], settings: Settings, environment: Mapping[str, str]
+) -> Iterator[Problem]:
+    for each in loaded:
+        for path, message in disagreements(each.unit, settings, environment):
+            yield each.document.problem(path, message)
 
 
 def _own_ports(settings: Settings | None) -> dict[int, str]:

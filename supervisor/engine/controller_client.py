@@ -58,16 +58,16 @@ class ControllerClient:
         )
 
     async def register(self, message: wire.RegisterMsg) -> wire.RegisterAnswer:
-        return await self._post("/controller/register", message, wire.RegisterAnswer)
+        return await self._post("/controller/register", message, wire.RegisterAnswer, wire.RegisterAnswer())
 
     async def reregister(self, message: wire.ReregisterMsg) -> wire.RegisterAnswer:
-        return await self._post("/controller/reregister", message, wire.RegisterAnswer)
+        return await self._post("/controller/reregister", message, wire.RegisterAnswer, wire.RegisterAnswer())
 
     async def heartbeat(self, message: wire.HeartbeatMsg) -> wire.HeartbeatAnswer:
-        return await self._post("/controller/heartbeat", message, wire.HeartbeatAnswer)
+        return await self._post("/controller/heartbeat", message, wire.HeartbeatAnswer, wire.HeartbeatAnswer())
 
     async def report(self, message: wire.SoftwareFaultMsg) -> wire.FaultAnswer:
-        return await self._post("/controller/report_software_fault", message, wire.FaultAnswer)
+        return await self._post("/controller/report_software_fault", message, wire.FaultAnswer, wire.FaultAnswer())
 
     async def relaunch(self, instance_id: int, reason: str) -> wire.RunView:
         """Ask for a gang relaunch of `instance_id`; the run that was begun, or that was under way already."""
@@ -77,11 +77,19 @@ class ControllerClient:
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    async def _post(self, path: str, message: msgspec.Struct, answer: type[Answer]) -> Answer:
-        """Cancelled: the request may or may not have had its effect; every message here may be sent again."""
+    async def _post(
+        self, path: str, message: msgspec.Struct, answer: type[Answer], if_it_says_nothing: Answer | None = None
+    ) -> Answer:
+        """Cancelled: the request may or may not have had its effect; every message here may be sent again.
+
+        `if_it_says_nothing`: what a peer of the reference system means that takes the message and answers without
+        fields. A page of some other server is no such answer.
+        """
         response = await self._exchange(path, wire.encode(message))
         if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
             raise ControllerForgot(f"{self.url} does not know this supervisor")
+        if response.is_success and if_it_says_nothing is not None and _says_nothing(response.content):
+            return if_it_says_nothing
         if response.is_success:
             return self._decoded(response, answer)
         raise _refusal(response)
@@ -113,6 +121,14 @@ class ControllerClient:
             return wire.decode(answer, response.content)
         except wire.WireError as error:
             raise ControllerUnreachable(f"{self.url} answered something unreadable: {error}") from error
+
+
+def _says_nothing(body: bytes) -> bool:
+    """JSON without fields: `null`, a word, a number."""
+    try:
+        return not isinstance(msgspec.json.decode(body or b"null"), dict)
+    except msgspec.DecodeError:
+        return False
 
 
 def _refusal(response: httpx.Response) -> Exception:

@@ -7,6 +7,7 @@ It needs no fault-tolerance configuration and no cooperation of the engine.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Protocol
 
 import trio
@@ -27,9 +28,9 @@ MAX_RETRY_SEC = 5.0
 
 
 class Watched(Protocol):
-    """The engine as it is seen now."""
+    """The pod's endpoints as they are seen now."""
 
-    def observation(self) -> Observation: ...
+    def observations(self) -> Sequence[Observation]: ...
 
     def fault_message(self, report: DeathReport) -> wire.SoftwareFaultMsg: ...
 
@@ -67,9 +68,12 @@ class FaultReporter:
         await self._attempted.wait_until(self._due, lambda report: report is None or report == self._tried)
 
     def _due(self) -> DeathReport | None:
-        seen = self._watched.observation()
-        self._delivered = reports.observed(self._delivered, seen)
-        return reports.due(self._delivered, seen)
+        for seen in self._watched.observations():
+            self._delivered = reports.observed(self._delivered, seen)
+            report = reports.due(self._delivered, seen)
+            if report is not None:
+                return report
+        return None
 
     async def _deliver(self, report: DeathReport) -> bool:
         """Whether it need not be sent again. A recovery that is pending is asked for again."""

@@ -12,12 +12,14 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+import msgspec
 import trio
 
 from supervisor import wire
 from supervisor.engine.controller_client import ControllerClient
 from supervisor.engine.controller_errors import ControllerError, ControllerForgot, ControllerRefused
 from supervisor.engine.model import progress
+from supervisor.engine.model.instance_seen import ACTIVE, InstanceSeen, told
 from supervisor.engine.operator import CommandRefused, Operator
 from supervisor.engine.register_manager import RegisterManager
 from supervisor.service.changes import Changes
@@ -31,6 +33,8 @@ REPORT_FIRST_SEC = 0.5
 """So long a heartbeat waits for a death report that says the same with its cause."""
 FIRST_RETRY_SEC = 1.0
 MAX_RETRY_SEC = 30.0
+SETTLING_SEC = 1.0
+"""Between the heartbeats of a pod that serves in an instance that does not yet."""
 LEAVING_SEC = 1.0
 """For the last heartbeat of an orderly stop."""
 
@@ -41,6 +45,14 @@ class Pulse(Protocol):
     def heartbeat(self, sequence: int) -> wire.HeartbeatMsg: ...
 
 
+class Drainable(Protocol):
+    """What the controller may say of this pod's requests while a member of the instance leaves."""
+
+    def begin(self, reason: str) -> None: ...
+
+    def release(self) -> None: ...
+
+
 class Connection:
     """Whether the controller answers, for people and for the start without a controller."""
 
@@ -48,6 +60,7 @@ class Connection:
         self.registered = False
         self.last_error: str | None = "not registered yet"
         self.instance_id = 0
+        self.instance = InstanceSeen()
         self.answered_at: float | None = None
         """When it last took something of ours, in trio time."""
         self.changed = Changes()
@@ -75,6 +88,7 @@ class Heartbeat:
         changed: Changes,
         interval_sec: float,
         reports_first: Callable[[], Awaitable[None]],
+        drain: Drainable,
     ) -> None:
         self.connection = Connection()
         self._client = client
@@ -84,14 +98,22 @@ class Heartbeat:
         self._changed = changed
         self._interval_sec = interval_sec
         self._reports_first = reports_first
+        self._drain = drain
+        self._beating = trio.CancelScope()
+        self.introduced = trio.Event()
+        """Once a controller has taken a registration in this boot."""
         self._sequence = 0
         self._taken = 0
         """Heartbeats that the controller took."""
         self._errors = ErrorWindow()
 
     async def run(self) -> None:
-        """Until cancelled; the controller is told of an orderly end by `leave`."""
-        await self._introduce(self._register)
+        """Until cancelled, or until `say_goodbye`; before an orderly end the controller is told by `leave`."""
+        with self._beating:
+            await self._beat_for_ever()
+
+    async def _beat_for_ever(self) -> None:
+        await self._introduce(self._introduce_again)
         while True:
             taken = self._taken
             try:
@@ -105,14 +127,23 @@ class Heartbeat:
                 await self._introduce(self._introduce_again)
 
     async def leave(self) -> None:
-        """The last heartbeat of an orderly stop: routing ends before the engines do. Bounded, best effort."""
+        """At the beginning of an orderly stop: routing ends before the engines do. Bounded, best effort."""
+        await self._tell("leaves", self._message())
+
+    async def say_goodbye(self) -> None:
+        """The last heartbeat of an orderly stop: nothing runs here any more. Bounded, best effort."""
+        # One that overtook it would be that of an unknown, who registers again.
+        self._beating.cancel(reason="this supervisor has left")
+        await self._tell("has left", msgspec.structs.replace(self._message(), gone=True))
+
+    async def _tell(self, what: str, message: wire.HeartbeatMsg) -> None:
         if not self.connection.registered:
             return
         with trio.move_on_after(LEAVING_SEC):
             try:
-                await self._client.heartbeat(self._message())
+                await self._client.heartbeat(message)
             except ControllerError as error:
-                log.warning("cannot tell the controller that this supervisor leaves: %s", error)
+                log.warning("cannot tell the controller that this supervisor %s: %s", what, error)
 
     async def _introduce(self, introduce: Callable[[], Awaitable[wire.RegisterAnswer]]) -> None:
         """Until the controller has taken it; for ever, since without it a gang cannot start (design 8)."""
@@ -126,6 +157,7 @@ class Heartbeat:
                 delay = min(2 * delay, MAX_RETRY_SEC)
                 continue
             self.connection.registered = True
+            self.introduced.set()
             self.connection.answers(trio.current_time())
             self._errors.clear("controller")
             self._heard(None, answer.term)
@@ -136,12 +168,21 @@ class Heartbeat:
         return await self._client.register(self._registration.register_message())
 
     async def _introduce_again(self) -> wire.RegisterAnswer:
-        """A controller that restarted adopts running engines; one that never saw any just registers us."""
+        """A controller that restarted, or was not there when they began, adopts running engines; else it registers us.
+
+        An engine may be started without it at any moment before it has answered; what it was told is then mended.
+        """
         message = self._registration.reregister_message(self._operator.state, trio.current_time())
         if message is None:
-            return await self._register()
+            answer = await self._register()
+            self._operator.feed(progress.ControllerFound())
+            message = self._registration.reregister_message(self._operator.state, trio.current_time())
+            if message is None:
+                return answer
         try:
-            return await self._client.reregister(message)
+            answer = await self._client.reregister(message)
+            self._operator.feed(progress.Adopted(answer.instance_id))
+            return answer
         except ControllerRefused as refusal:
             if refusal.code != wire.ErrorCode.STALE_EPOCH:
                 raise
@@ -158,10 +199,16 @@ class Heartbeat:
             await self._beat(sent)
             started = trio.current_time()
             await trio.sleep(MIN_GAP_SEC)
-            with trio.move_on_at(started + self._interval_sec):
+            with trio.move_on_at(started + self._pause_sec(sent)):
                 while _news(self._pulse.heartbeat(sent.sequence)) == _news(sent):
                     await changed.wait()
                     changed = self._changed.next()
+
+    def _pause_sec(self, sent: wire.HeartbeatMsg) -> float:
+        """Who serves and waits for its instance to do so asks sooner: until then it is not ready."""
+        waits = self.connection.instance.status not in (None, ACTIVE)
+        serves = wire.EndpointStatus.NORMAL in sent.status.values()
+        return min(self._interval_sec, SETTLING_SEC) if waits and serves else self._interval_sec
 
     async def _beat(self, message: wire.HeartbeatMsg) -> None:
         try:
@@ -174,8 +221,13 @@ class Heartbeat:
         self._taken += 1
         self.connection.answers(trio.current_time())
         self.connection.instance_id = answer.instance_id
+        self.connection.instance = told(self.connection.instance, answer.instance_status, message.epoch)
         self._errors.clear("controller")
         self._heard(answer.run_id, answer.term)
+        if answer.drain is not None:
+            self._drain.begin(answer.drain)
+        if answer.released:
+            self._drain.release()
         for order in answer.orders:
             await self._obey(order)
 
@@ -192,7 +244,7 @@ class Heartbeat:
         """Orders in an answer are the same commands, checked in the same way (one-way partitions, design 4)."""
         command = _command_of(order)
         if command is None:
-            return  # the next heartbeat is the status that was asked for
+            return  # the next heartbeat is the status that was asked for; what a newer controller orders is not known
         try:
             await self._operator.command(command)
         except CommandRefused as refused:
@@ -203,7 +255,13 @@ class Heartbeat:
         held_back = self._errors.admit("controller", trio.current_time())
         if held_back is not None:
             what = "refuses" if isinstance(error, ControllerRefused) else "does not answer"
-            log.warning("the controller %s: %s; units go on, retrying", what, error, extra={"held_back": held_back})
+            event = "controller-away" if self.introduced.is_set() else "waiting-for-controller"
+            log.warning(
+                "the controller %s: %s; units go on, retrying",
+                what,
+                error,
+                extra={"event": event, "held_back": held_back},
+            )
 
 
 def _command_of(order: wire.Order) -> wire.EngineRestartMsg | wire.StopMsg | None:
@@ -220,10 +278,11 @@ def _command_of(order: wire.Order) -> wire.EngineRestartMsg | wire.StopMsg | Non
             return wire.StopMsg(
                 term=order.term, run_id=order.run_id, boot_id=order.boot_id, reason=order.reason or "ordered"
             )
-        case wire.OrderKind.STATUS:
+        case _:
             return None
 
 
 def _news(message: wire.HeartbeatMsg) -> tuple[object, ...]:
     """What must not wait for the next interval."""
-    return (message.status, message.step, message.epoch, message.prepared, message.leaving, message.run_id)
+    leaves = (message.leaving, message.drained)
+    return (message.status, message.step, message.epoch, message.prepared, message.run_id, *leaves)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import trio
 
 from supervisor import wire
+from supervisor.engine.endpoint_engine import EndpointEngine
 from supervisor.engine.model import progress
 from supervisor.engine.model.arbiter import Situation
 from supervisor.engine.model.commands import Command
@@ -39,16 +40,31 @@ class NodeManager:
         """The controller asked for our status."""
         self._operator.feed(progress.ControllerHeard(run_id, term=0))
 
-    def judgement(self) -> Judgement:
-        now = trio.current_time()
-        return judge(self._operator.state, self._engine.facts(now), now)
+    def pause(self, reason: str) -> wire.CommandAnswer:
+        """Out of routing: the engine goes on with what it has. A relaunch ends it, and so does `resume`."""
+        self._operator.feed(progress.Paused(reason))
+        return self._answer()
+
+    def resume(self) -> wire.CommandAnswer:
+        self._operator.feed(progress.Resumed())
+        return self._answer()
+
+    def judgements(self) -> dict[int, Judgement]:
+        """By endpoint id."""
+        operation, now = self._operator.state, trio.current_time()
+        return {each.id: judge(operation, each.facts(now), now) for each in self._engine.endpoints}
+
+    def endpoint_status(self) -> EndpointStatus:
+        """Of the pod as a whole: `normal` only if every endpoint is."""
+        statuses = [judged.status for judged in self.judgements().values()]
+        return next((status for status in statuses if status is not EndpointStatus.NORMAL), EndpointStatus.NORMAL)
 
     def situation(self) -> Situation:
         """What the arbiter sees. A standalone engine is its unit's business: its policy and start limit decide."""
-        counted = self.judgement().counted if self._coordinated else None
         operation = self._operator.state
+        judged = self.judgements() if self._coordinated else {}
         return Situation(
-            counted=(f"endpoint {self._engine.endpoint_id}: {counted}",) if counted is not None else (),
+            counted=tuple(f"endpoint {id_}: {each.counted}" for id_, each in judged.items() if each.counted),
             generation=operation.serial,
             frozen=operation.frozen(trio.current_time()),
         )
@@ -62,9 +78,8 @@ class NodeManager:
 
     def status(self) -> wire.NodeManagerStatus:
         operation, now = self._operator.state, trio.current_time()
-        judged = self.judgement()
         return wire.NodeManagerStatus(
-            status=judged.status is EndpointStatus.NORMAL,
+            status=self.endpoint_status() is EndpointStatus.NORMAL,
             instance_id=operation.instance_id,
             epoch=operation.epoch,
             boot_id=operation.boot_id,
@@ -78,10 +93,11 @@ class NodeManager:
                 epoch=operation.epoch,
                 error=operation.error,
             ),
-            endpoints=(self._endpoint(judged, now),),
+            endpoints=tuple(self._endpoint(each, now) for each in self._engine.endpoints),
             prepared=self.prepared,
             config_digest=self._identity.config_digest,
             leaving=operation.leaving is not None,
+            drained=operation.drained,
         )
 
     def heartbeat(self, sequence: int) -> wire.HeartbeatMsg:
@@ -92,7 +108,7 @@ class NodeManager:
             # Prepared is not started: another controller may take it into another instance.
             ins_id=operation.instance_id if operation.ever_started else 0,
             ip=identity.pod_ip,
-            status={str(self._engine.endpoint_id): self.judgement().status},
+            status={str(id_): judged.status for id_, judged in self.judgements().items()},
             namespace=identity.namespace,
             nm_port=identity.nm_port,
             pod_uid=identity.pod_uid,
@@ -105,26 +121,31 @@ class NodeManager:
             prepared=self.prepared,
             step=operation.step,
             run_id=operation.run_id,
-            progress_age_sec=self._engine.service.progress_age_sec(now),
+            progress_age_sec=self._engine.progress_age_sec(now),
             config_digest=identity.config_digest,
             leaving=operation.leaving is not None,
+            drained=operation.drained,
         )
 
-    def _endpoint(self, judged: Judgement, now: float) -> wire.EndpointView:
-        state = self._engine.service.state
+    def _answer(self) -> wire.CommandAnswer:
+        state = self._operator.state
+        return wire.CommandAnswer(step=state.step, epoch=state.epoch, term=state.term, boot_id=state.boot_id)
+
+    def _endpoint(self, endpoint: EndpointEngine, now: float) -> wire.EndpointView:
+        state = endpoint.service.state
         return wire.EndpointView(
-            id=self._engine.endpoint_id,
-            status=judged.status,
-            state=self._sub_state(),
+            id=endpoint.id,
+            status=judge(self._operator.state, endpoint.facts(now), now).status,
+            state=self._sub_state(endpoint),
             pid=state.pid,
             uptime_sec=round(now - state.spawned_at, 3) if state.pid is not None and state.spawned_at else None,
-            progress_age_sec=self._engine.service.progress_age_sec(now),
+            progress_age_sec=endpoint.service.progress_age_sec(now),
         )
 
-    def _sub_state(self) -> str:
+    def _sub_state(self, endpoint: EndpointEngine) -> str:
         """`prepared` is a state of the operation: the unit itself is merely stopped."""
         step = self._operator.state.step
-        return step if step in (Step.PREPARED, Step.CLEANING) else self._engine.service.state.sub_state
+        return step if step in (Step.PREPARED, Step.CLEANING) else endpoint.service.state.sub_state
 
 
 def _at(moment: float, now: float) -> str:

@@ -1,41 +1,34 @@
-"""This pod's engine: its service seen as an endpoint, and what can be done to it for the operator.
+"""This pod's part of the gang: what can be done to its engines, for the operator; always to all of them at once.
 
-The launch parameters come from the placement (seed S18); only this one unit is ever touched (seed S26). What the
-operation's state makes of what is seen here stands in `model/status.py`.
+Only these units are ever touched (seed S26). One endpoint, how it is launched and what is seen of it, is
+`endpoint_engine.py`.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 import trio
-from msgspec.structs import replace
 
 from supervisor import wire
-from supervisor.engine.launchers import LaunchPlan, plan_launch, rank_of
+from supervisor.engine.endpoint_engine import EndpointEngine, Here, is_starting, why_dead
 from supervisor.engine.model import placement as placements
 from supervisor.engine.model import progress
 from supervisor.engine.model.banner import banner
 from supervisor.engine.model.operation import Operation
 from supervisor.engine.model.reports import DeathReport, Observation
-from supervisor.engine.model.status import EngineFacts
 from supervisor.engine.operator import EffectFailed
-from supervisor.engine.segments import Segments, SegmentsOf
-from supervisor.engine.start_after import wait_for_peers
+from supervisor.engine.segments import SegmentsOf
 from supervisor.process.gate import GateReport, GateSpec, Port
-from supervisor.service.launch import Launch, LaunchError, expanded_unit, unit_launch
+from supervisor.service.launch import LaunchError
 from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFailed
 from supervisor.service.service import Service
-from supervisor.unit.model import Engine, Unit
-from supervisor.unit.state import UnitState
-from supervisor.unit.states import RunState, SubState
-from supervisor.wire import EngineHealth, ExitInfo, StartCmdMsg
-
-log = logging.getLogger(__name__)
+from supervisor.unit.model import Engine
+from supervisor.unit.states import RunState
+from supervisor.wire import EngineHealth, StartCmdMsg
 
 ASKED_BY = "controller"
 
@@ -49,19 +42,17 @@ Gate = Callable[[GateSpec], Awaitable[GateReport]]
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What the engine is run with; none of it changes in the life of the supervisor."""
+    """What the engines are run with; none of it changes in the life of the supervisor."""
 
     boot_id: str
     job_name: str
     namespace: str
     role: str
-    pod_ip: str
-    environment: Mapping[str, str]
-    """The supervisor's own."""
-    grace_period_sec: float
+    here: Here
     booted_at_wall: float
     """Unix time; files of this engine cannot be older."""
-    service: Service
+    services: tuple[Service, ...]
+    """Of the endpoints, in their order; they are made from one unit file."""
     dependencies_active: Callable[[], Awaitable[None]]
     gate: Gate
     segments_of: SegmentsOf
@@ -70,7 +61,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 class PodEngine:
-    """One per supervisor that has an engine unit."""
+    """One per engine's unit file."""
 
     def __init__(
         self,
@@ -78,38 +69,47 @@ class PodEngine:
         operation: Callable[[], Operation],
         feed: Callable[[progress.Event], None],
     ) -> None:
-        self.service = surroundings.service
-        self.segments = Segments(surroundings.service, surroundings.segments_of)
+        self.endpoints = tuple(
+            EndpointEngine(service, surroundings.here, surroundings.segments_of, operation)
+            for service in surroundings.services
+        )
         self._with = surroundings
         self._operation = operation
         self._feed = feed
 
     @property
-    def unit(self) -> Unit:
-        return self.service.unit
+    def services(self) -> tuple[Service, ...]:
+        return self._with.services
+
+    @property
+    def name(self) -> str:
+        """Of the unit file."""
+        return self.engine.declared_by
 
     @property
     def engine(self) -> Engine:
-        engine = self.service.unit.engine
-        assert engine is not None, f"{self.service.unit.name} is no engine"
-        return engine
+        """As far as the endpoints do not differ."""
+        return self.endpoints[0].engine
+
+    def endpoint_of(self, service: Service) -> EndpointEngine:
+        return next(endpoint for endpoint in self.endpoints if endpoint.service is service)
 
     # --- effects: what the operator can have done ----------------------------------------------------------------
 
     def misfit(self, placement: StartCmdMsg) -> str | None:
         here = self._with
-        return placements.misfit(placement, self.engine, job_name=here.job_name, pod_ip=here.pod_ip)
+        return placements.misfit(placement, self.engine, job_name=here.job_name, pod_ip=here.here.pod_ip)
 
     async def stop_engine(self, reason: str) -> None:
-        report = await self.service.stop(asked_by=ASKED_BY, reason=reason, grace_sec=self._relaunch_grace())
-        if report.survivors:
-            raise EffectFailed(f"the old engine cannot be ended: {', '.join(report.survivors)}")
+        survivors = await self._stop_all(reason)
+        if survivors:
+            raise EffectFailed(f"the old engine cannot be ended: {', '.join(survivors)}")
 
     async def clean(self, placement: StartCmdMsg) -> None:
         try:
             with trio.fail_after(DEPENDENCIES_SEC if self._operation().ever_started else math.inf):
                 await self.dependencies_active()
-            await self._pass_gate(self._plan(placement))
+            await self._pass_gate(self.endpoints, placement)
         except trio.TooSlowError as error:
             waited = f"what the engine comes after was not active within {DEPENDENCIES_SEC:g} s"
             raise EffectFailed(f"{waited}; `podvisor status` shows what is not") from error
@@ -126,47 +126,83 @@ class PodEngine:
         self._with.write_stdout(text.encode())
 
     async def spawn_engine(self) -> None:
-        try:
-            await self.service.start(asked_by=ASKED_BY)
-        except StartFailed as failure:
-            raise EffectFailed(f"the engine cannot be started: {failure}") from failure
+        await self._for_all(self._spawn)
 
     async def await_handshake(self) -> None:
-        state = await self.service.wait_until(lambda state: state.state is RunState.ACTIVE or not _under_way(state))
+        await self._for_all(self._await_handshake)
+
+    async def _spawn(self, endpoint: EndpointEngine) -> None:
+        try:
+            await endpoint.service.start(asked_by=ASKED_BY)
+        except StartFailed as failure:
+            raise EffectFailed(f"{self._which(endpoint)} cannot be started: {failure}") from failure
+
+    async def _await_handshake(self, endpoint: EndpointEngine) -> None:
+        state = await endpoint.service.wait_until(
+            lambda state: state.state is RunState.ACTIVE or not is_starting(state)
+        )
         if state.state is not RunState.ACTIVE:
-            raise EffectFailed(f"the engine did not become ready: {_why_dead(state)}")
+            raise EffectFailed(f"{self._which(endpoint)} did not become ready: {why_dead(state)}")
+
+    async def _for_all(self, effect: Callable[[EndpointEngine], Awaitable[None]]) -> None:
+        """Raise the first EffectFailed; then no engine is left, because without one of them the others are no use."""
+        failures: list[EffectFailed] = []
+
+        async def attempt(endpoint: EndpointEngine) -> None:
+            try:
+                await effect(endpoint)
+            except EffectFailed as failure:
+                failures.append(failure)
+                nursery.cancel_scope.cancel(reason="another endpoint has failed")
+
+        async with trio.open_nursery() as nursery:
+            for endpoint in self.endpoints:
+                nursery.start_soon(attempt, endpoint)
+        if not failures:
+            return
+        if len(self.endpoints) > 1:
+            await self._stop_all(str(failures[0]))
+        raise failures[0]
+
+    async def _stop_all(self, reason: str) -> list[str]:
+        """What survived, in words. Cancelled: the stops go on in the services."""
+        survivors: list[str] = []
+
+        async def stop(service: Service) -> None:
+            report = await service.stop(asked_by=ASKED_BY, reason=reason, grace_sec=self._relaunch_grace())
+            survivors.extend(report.survivors)
+
+        async with trio.open_nursery() as nursery:
+            for service in self.services:
+                nursery.start_soon(stop, service)
+        return survivors
+
+    def _which(self, endpoint: EndpointEngine) -> str:
+        return "the engine" if len(self.endpoints) == 1 else endpoint.unit.name
+
+    # --- a start that nobody coordinates -------------------------------------------------------------------------
+
+    async def before_standalone_spawn(self, endpoint: EndpointEngine) -> None:
+        """Without a controller the unit's own policy starts the engine: each start is an operation of its own."""
+        await self._pass_gate((endpoint,), self._standalone())
+        placement = self._standalone()  # another endpoint may have been started meanwhile
+        again = endpoint.service.state.started > 0
+        if again:
+            number = self._operation().relaunch_count + 1
+            self.announce_relaunch(number, placement, endpoint.service.state.reason)
+        self._feed(progress.StartedLocally(placement, placement.epoch or 0, endpoint.id, again))
+        await endpoint.before_spawn()
+
+    def _standalone(self) -> StartCmdMsg:
+        here, epoch = self._with, self._operation().epoch + 1
+        return placements.standalone(
+            self.engine, job_name=here.job_name, role=here.role, pod_ip=here.here.pod_ip, epoch=epoch
+        )
 
     # --- what is seen --------------------------------------------------------------------------------------------
 
-    def facts(self, now: float) -> EngineFacts:
-        state = self.service.state
-        spawned = state.spawned_at
-        complaint = state.complaints[0] if state.complaints else None
-        return EngineFacts(
-            ready=state.state is RunState.ACTIVE,
-            unhealthy=f"{complaint.probe}: {complaint.reason}" if complaint is not None else None,
-            in_grace=spawned is not None and now - spawned < self._with.grace_period_sec,
-        )
-
-    def death(self) -> str | None:
-        """Why the engine is dead though nobody asked for it; None while it lives or was stopped."""
-        state = self.service.state
-        return None if not _died(state) else _why_dead(state)
-
-    def observation(self) -> Observation:
-        state, operation = self.service.state, self._operation()
-        complaint = state.complaints[0] if state.complaints else None
-        return Observation(
-            epoch=operation.epoch,
-            endpoint_id=self.endpoint_id,
-            step=operation.step,
-            pid=state.spawned_pid,
-            dead=operation.dead,
-            unhealthy=complaint.reason if complaint is not None else None,
-            ever_normal=state.ready_once,
-            probe=complaint.probe if complaint is not None else "liveness",
-            exit=_exit_info(state),
-        )
+    def observations(self) -> tuple[Observation, ...]:
+        return tuple(endpoint.observation() for endpoint in self.endpoints)
 
     def fault_message(self, report: DeathReport) -> wire.SoftwareFaultMsg:
         here, operation = self._with, self._operation()
@@ -175,7 +211,7 @@ class PodEngine:
             exception_message=report.message,
             engine_id=report.endpoint_id,
             engine_status=EngineHealth.DEAD,
-            pod_ip=here.pod_ip,
+            pod_ip=here.here.pod_ip,
             job_name=here.job_name,
             namespace=here.namespace,
             instance_id=operation.instance_id,
@@ -186,113 +222,59 @@ class PodEngine:
             exit=report.exit,
         )
 
-    @property
-    def endpoint_id(self) -> int:
+    def progress_age_sec(self, now: float) -> float | None:
+        """Of the endpoint that has shown none for the longest: its start is the one that may be given up."""
+        ages = [age for service in self.services if (age := service.progress_age_sec(now)) is not None]
+        return max(ages, default=None)
+
+    def placement_variables(self) -> dict[str, str]:
+        """Of the engine that runs or is being prepared, its first endpoint; none before the first placement."""
         placement = self._operation().placement
-        return placement.endpoints[0].id if placement is not None else 0
+        if placement is None:
+            return {}
+        return placements.variables(placement, self.engine, pod_ip=self._with.here.pod_ip)
 
-    # --- launch --------------------------------------------------------------------------------------------------
+    # --- the gate ------------------------------------------------------------------------------------------------
 
-    def launch(self) -> Launch:
-        """What the service executes: the operation's placement through the unit's launcher. Raises LaunchError."""
-        placement = self._placed()
-        plan = self._plan(placement)
-        launch = unit_launch(self.unit, self._with.environment, self._variables(placement))
-        if not plan.serves_http and plan.probes != launch.probes:
-            log.info(
-                "rank %d serves no HTTP: its Http and Tcp probes are not asked, it is well while its processes live",
-                placement.node_rank,
-                extra={"unit": self.unit.name, "epoch": placement.epoch},
-            )
-        return replace(
-            launch,
-            argv=plan.argv,
-            probes=plan.probes,
-            environment={**launch.environment, **plan.environment},
-            critical_processes=plan.critical_processes,
-        )
-
-    async def before_spawn(self) -> None:
-        """Peers that must listen first; part of the start, within its deadline. Raises LaunchError."""
-        await wait_for_peers(self._plan(self._placed()).start_after)
-
-    async def before_standalone_spawn(self) -> None:
-        """Without a controller the unit's own policy starts the engine: each start is an operation of its own."""
-        here, operation = self._with, self._operation()
-        epoch = operation.epoch + 1
-        placement = placements.standalone(
-            self.engine, job_name=here.job_name, role=here.role, pod_ip=here.pod_ip, epoch=epoch
-        )
-        await self._pass_gate(self._plan(placement))
-        if operation.ever_started:
-            self.announce_relaunch(operation.relaunch_count + 1, placement, self.service.state.reason)
-        self._feed(progress.StartedLocally(placement, epoch))
-        await self.before_spawn()
-
-    async def _pass_gate(self, plan: LaunchPlan) -> None:
+    async def _pass_gate(self, endpoints: Sequence[EndpointEngine], placement: StartCmdMsg) -> None:
+        plans = [endpoint.plan(placement) for endpoint in endpoints]
         report = await self._with.gate(
             GateSpec(
-                invocation_ids=frozenset(self.service.invocation_ids),
-                ports=tuple(Port(self._any_address, number, f"{self.unit.name} port") for number in plan.ports),
-                shared_memory_patterns=plan.shared_memory_patterns,
-                shared_memory_recorded=self.segments.recorded,
+                invocation_ids=frozenset(id_ for endpoint in endpoints for id_ in endpoint.service.invocation_ids),
+                ports=tuple(
+                    Port(self._any_address, number, f"{endpoint.unit.name} port")
+                    for endpoint, plan in zip(endpoints, plans, strict=True)
+                    for number in plan.ports
+                ),
+                shared_memory_patterns=_each(plan.shared_memory_patterns for plan in plans),
+                shared_memory_recorded=frozenset().union(*(endpoint.segments.recorded for endpoint in endpoints)),
                 shared_memory_not_before=self._with.booted_at_wall,
-                lock_patterns=plan.lock_patterns,
+                lock_patterns=_each(self._from_home(plan.lock_patterns) for plan in plans),
+                socket_patterns=_each(self._in_temporary(plan.temporary_sockets) for plan in plans),
             ),
         )
         if not report.passed:
             raise LaunchError(f"the hygiene gate did not pass: {report.reason}")
 
+    def _from_home(self, patterns: Sequence[str]) -> tuple[str, ...]:
+        home = self._with.here.environment.get("HOME", "/root")
+        return tuple(home + pattern[1:] if pattern.startswith("~/") else pattern for pattern in patterns)
+
+    def _in_temporary(self, names: Sequence[str]) -> tuple[str, ...]:
+        directory = self._with.here.environment.get("TMPDIR") or "/tmp"
+        return tuple(f"{directory}/{name}" for name in names)
+
     @property
     def _any_address(self) -> str:
-        return "::" if ":" in self._with.pod_ip else "0.0.0.0"
-
-    def _placed(self) -> StartCmdMsg:
-        placement = self._operation().placement
-        if placement is None:
-            raise LaunchError("no placement yet: the controller has not started this instance")
-        return placement
+        return "::" if ":" in self._with.here.pod_ip else "0.0.0.0"
 
     def _relaunch_grace(self) -> float:
         """Followers of a broken gang hang in collectives: only SIGKILL ends them, so nothing is waited for."""
         placement = self._operation().placement
         follower = placement is not None and placement.endpoints[0].headless
-        return 0.0 if follower else self.unit.service.stop.relaunch_timeout_sec
-
-    def placement_variables(self) -> dict[str, str]:
-        """Of the engine that runs or is being prepared; none before the first placement."""
-        placement = self._operation().placement
-        return {} if placement is None else self._variables(placement)
-
-    def _variables(self, placement: StartCmdMsg) -> dict[str, str]:
-        return placements.variables(placement, self.engine, pod_ip=self._with.pod_ip)
-
-    def _plan(self, placement: StartCmdMsg) -> LaunchPlan:
-        expanded, _ = expanded_unit(self.unit, self._with.environment, self._variables(placement))
-        return plan_launch(expanded, rank_of(placement, pod_ip=self._with.pod_ip))
+        return 0.0 if follower else self.endpoints[0].unit.service.stop.relaunch_timeout_sec
 
 
-def _died(state: UnitState) -> bool:
-    if state.fault is not None:
-        return True  # seen at once, while the rest of its tree is still being ended
-    ending = state.last_ending
-    return state.state is RunState.FAILED and ending is not None and ending.asked_by is None
-
-
-def _under_way(state: UnitState) -> bool:
-    return state.state is RunState.ACTIVATING and state.sub_state is not SubState.AUTO_RESTART
-
-
-def _why_dead(state: UnitState) -> str:
-    if state.fault is not None:
-        return state.fault.cause
-    return state.last_ending.cause if state.last_ending is not None else state.reason
-
-
-def _exit_info(state: UnitState) -> ExitInfo | None:
-    if state.exit is not None:
-        return ExitInfo(code=state.exit.code, signal=state.exit.signal, cause=_why_dead(state))
-    if state.last_ending is None:
-        return None
-    ending = state.last_ending
-    return ExitInfo(code=ending.code, signal=ending.signal, cause=ending.cause)
+def _each(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """All of them, each once: endpoints of one unit mostly say the same."""
+    return tuple(dict.fromkeys(item for items in several for item in items))

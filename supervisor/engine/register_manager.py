@@ -36,10 +36,10 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServicePorts(msgspec.Struct, frozen=True):
-    """Of this pod's endpoint, as text like everywhere on the wire."""
+    """Of this pod's endpoints, as text like everywhere on the wire."""
 
-    business: str
-    management: str
+    business: tuple[str, ...]
+    management: tuple[str, ...]
 
 
 class RegisterManager:
@@ -79,7 +79,7 @@ class RegisterManager:
 
     def register_message(self) -> wire.RegisterMsg:
         return wire.RegisterMsg(
-            **self._identity(), business_port=(self._ports.business,), mgmt_port=(self._ports.management,)
+            **self._identity(), business_port=self._ports.business, mgmt_port=self._ports.management
         )
 
     def reregister_message(self, operation: Operation, now: float) -> wire.ReregisterMsg | None:

@@ -1,4 +1,4 @@
-"""Everything about this pod's engine put together: operator, watches, arbiter.
+"""Everything about one engine of this pod put together: operator, watches, arbiter.
 
 The composition root of the engine layer: it wires, opens the nursery, and decides nothing. The link to the
 controller needs an HTTP client and is added later (`link.py`).
@@ -15,8 +15,14 @@ import trio
 from supervisor import wire
 from supervisor.engine.arbiter import ArbiterObserver, ArbiterTask
 from supervisor.engine.death_watch import watch_for_death, watch_standalone
+from supervisor.engine.drain import Drain
+from supervisor.engine.endpoint_engine import EndpointEngine
+from supervisor.engine.model import placement as placements
+from supervisor.engine.model import progress
 from supervisor.engine.model.arbiter import ArbiterSettings
+from supervisor.engine.model.draining import DrainSettings
 from supervisor.engine.model.operation import Operation, OperationSettings
+from supervisor.engine.model.placement import Place
 from supervisor.engine.node_manager import NodeManager
 from supervisor.engine.operator import OperationObserver, Operator
 from supervisor.engine.pod_engine import PodEngine, Surroundings
@@ -33,8 +39,17 @@ LOOK_AGAIN_SEC = 1.0
 class SupervisionSettings(msgspec.Struct, frozen=True):
     operation: OperationSettings
     arbiter: ArbiterSettings
+    drain: DrainSettings
     coordinated: bool
     """A controller decides about restarts; else the unit's own policy does."""
+    place: Place | None
+    """By the settings; None: they do not say where the gang's other pods are."""
+    alone_after_sec: float
+    """`start_without_controller_after_sec`."""
+
+
+class CannotPlace(Exception):
+    """Only a controller can say where this pod stands in its gang; the message says what else would."""
 
 
 class Observers(msgspec.Struct, frozen=True):
@@ -48,7 +63,7 @@ NOBODY = Observers()
 
 
 class EngineSupervision:
-    """One per supervisor that has an engine unit. Make it inside trio: it takes the time of boot."""
+    """One per engine's unit file. Make it inside trio: it takes the time of boot."""
 
     def __init__(
         self,
@@ -62,6 +77,9 @@ class EngineSupervision:
         known = registration.remembered
         operation = Operation(surroundings.boot_id, booted_at=now, since=now, epoch=known.epoch, term=known.term)
         self.coordinated = settings.coordinated
+        self.alone_after_sec = settings.alone_after_sec
+        self._place = settings.place
+        self._surroundings = surroundings
         self.registration = registration
         self.engine = PodEngine(surroundings, lambda: self.operator.state, lambda event: self.operator.feed(event))
         self.operator = Operator(operation, settings.operation, self.engine, end_supervisor, observers.operation)
@@ -69,6 +87,7 @@ class EngineSupervision:
             self.operator, self.engine, registration.identity, coordinated=settings.coordinated
         )
         self.arbiter = ArbiterTask(settings.arbiter, self.node_manager.situation, end_supervisor, observers.arbiter)
+        self.drain = Drain(settings.drain, self.operator, self.engine)
         self.changed = Changes()
         """Anything that a heartbeat or a report may have to tell."""
         self._errors = ErrorWindow()
@@ -77,15 +96,26 @@ class EngineSupervision:
         """Until cancelled. The engine's processes belong to its service and are stopped with the other units."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.operator.run)
-            nursery.start_soon(watch_for_death, self.engine, self.operator)
-            nursery.start_soon(self.engine.segments.watch)
+            for endpoint in self.engine.endpoints:
+                self._watch(endpoint, nursery)
             nursery.start_soon(self._relay, self.operator.changed)
-            nursery.start_soon(self._relay, self.engine.service.changed)
             nursery.start_soon(self.arbiter.run)
+            nursery.start_soon(self.drain.run)
             nursery.start_soon(self._watch_dependencies)
-            if not self.coordinated:
-                nursery.start_soon(watch_standalone, self.engine, self.operator)
             task_status.started()
+
+    def start_alone(self, reason: str) -> None:
+        """Start the engine where the settings place it, if nothing was started here yet. Raises CannotPlace."""
+        if self._place is None:
+            raise CannotPlace(
+                "the addresses of the gang's other pods are known to the controller alone: "
+                "set supervisor.node_addrs, one address for each node"
+            )
+        here = self._surroundings
+        alone = placements.standalone(
+            self.engine.engine, job_name=here.job_name, role=here.role, pod_ip=here.here.pod_ip, epoch=0
+        )
+        self.operator.feed(progress.ControllerAbsent(placements.placed(alone, self._place), reason))
 
     def complete(self, view: wire.SupervisorView, now: float) -> wire.SupervisorView:
         """What the engine adds to the supervisor's own view."""
@@ -99,6 +129,13 @@ class EngineSupervision:
             step=operation.step,
             arbiter_count=self.arbiter.count,
         )
+
+    def _watch(self, endpoint: EndpointEngine, nursery: trio.Nursery) -> None:
+        nursery.start_soon(watch_for_death, endpoint, self.operator)
+        nursery.start_soon(endpoint.segments.watch)
+        nursery.start_soon(self._relay, endpoint.service.changed)
+        if not self.coordinated:
+            nursery.start_soon(watch_standalone, endpoint, self.engine, self.operator)
 
     async def _relay(self, source: Changes) -> None:
         while True:
@@ -118,7 +155,8 @@ class EngineSupervision:
             except DependencyUnmet as unmet:
                 held_back = self._errors.admit("dependency", trio.current_time())
                 if held_back is not None:
-                    log.error("the engine cannot be prepared: %s", unmet, extra={"held_back": held_back})
+                    extra = {"unit": self.engine.name, "held_back": held_back}
+                    log.error("the engine cannot be prepared: %s", unmet, extra=extra)
                 await trio.sleep(LOOK_AGAIN_SEC)
             else:
                 break

@@ -17,7 +17,14 @@ import trio
 
 from supervisor.process.children import Children
 from supervisor.process.holders import port_holders
-from supervisor.process.leftover_files import Findings, SharedMemory, find_locks, find_shared_memory, remove
+from supervisor.process.leftover_files import (
+    Findings,
+    SharedMemory,
+    find_locks,
+    find_shared_memory,
+    find_sockets,
+    remove,
+)
 from supervisor.process.members import KILL_AGAIN_SEC, Members
 from supervisor.process.ports import Port, PortUnusable, holder_words, is_free
 from supervisor.process.procfs import ProcessStat
@@ -44,6 +51,8 @@ class GateSpec(msgspec.Struct, frozen=True):
     """Unix time; what only matches a pattern and is older is not touched."""
     lock_patterns: tuple[str, ...] = ()
     """Absolute glob(7) patterns of lock files and ipc sockets."""
+    socket_patterns: tuple[str, ...] = ()
+    """The same where other files may have such names: only sockets are meant."""
     uids: frozenset[int] = msgspec.field(default_factory=lambda: frozenset({os.geteuid()}))
     """Whose files may be removed: ours, and the unit's User if it has one."""
     timeout_sec: float = 10.0
@@ -160,8 +169,13 @@ def _finders(spec: GateSpec) -> dict[str, Callable[[], Findings]]:
     segments = SharedMemory(spec.shared_memory_patterns, spec.shared_memory_recorded, spec.shared_memory_not_before)
     return {
         "shared memory": partial(find_shared_memory, segments, spec.uids),
-        "locks": partial(find_locks, spec.lock_patterns, spec.uids),
+        "locks": partial(_locks_and_sockets, spec),
     }
+
+
+def _locks_and_sockets(spec: GateSpec) -> Findings:
+    locks, sockets = find_locks(spec.lock_patterns, spec.uids), find_sockets(spec.socket_patterns, spec.uids)
+    return Findings({**locks.removable, **sockets.removable}, (*locks.kept, *sockets.kept))
 
 
 async def _in_thread(children: Children, look: Callable[[], T]) -> T:

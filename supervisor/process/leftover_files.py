@@ -69,6 +69,13 @@ def find_locks(patterns: Iterable[str], uids: frozenset[int]) -> Findings:
     return Findings(findings.removable, (*findings.kept, *(f"{path}: it is in use" for path in sorted(in_use))))
 
 
+def find_sockets(patterns: Iterable[str], uids: frozenset[int]) -> Findings:
+    """Sockets alone, by absolute glob(7) patterns. Of strangers in such a directory nothing is said."""
+    paths = {Path(path) for pattern in patterns for path in glob.glob(pattern)}
+    sockets = {path for path in paths if (status := _status(path)) is not None and stat.S_ISSOCK(status.st_mode)}
+    return _unheld({path for path in sockets if not _answers(path)}, uids)
+
+
 def remove(findings: Findings) -> Swept:
     """Remove what was found, if it is still the same file. Not to be left behind in a thread."""
     removed, failed = [], []

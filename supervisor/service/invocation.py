@@ -17,9 +17,10 @@ import trio
 from supervisor.process.children import Child, ExitStatus
 from supervisor.process.line_format import Field
 from supervisor.process.output import Follower, Pipes
-from supervisor.process.tree import TreeReport, matching
+from supervisor.process.tree import TreeReport
 from supervisor.service import checks
 from supervisor.service.commands import run_command
+from supervisor.service.critical import first_death
 from supervisor.service.launch import Launch, spawn_of
 from supervisor.service.notify import NotifySocket
 from supervisor.service.oom import oom_kills
@@ -60,6 +61,7 @@ class Invocation:
         self._notify = NotifySocket() if notifies or rules.watchdog_sec is not None else None
         names = frozenset[str](gates(launch.probes)) | ({NOTIFICATION} if notifies else frozenset())
         self._gates = Gates(names, tell)
+        self._gated = bool(names)
         self._active = trio.Event()
         self._watching = trio.CancelScope()
         self._ended = trio.Event()
@@ -181,18 +183,21 @@ class Invocation:
     async def _watch_critical(self, child: Child) -> None:
         await self._active.wait()
         try:
-            below = await self._processes.note_descendants(child)
-            critical = matching(below, self.launch.critical_processes)
-            if not critical:
-                if self.launch.critical_processes:
-                    log.info("none of CriticalProcesses runs below pid %s: nothing to watch but itself", child.pid)
-                return
-            dead = await self._processes.any_death(critical)
+            dead = await first_death(self._processes, child, self.launch.critical_processes, self._search_sec)
         except OSError as error:
             log.warning("cannot watch the critical processes of %s: %s; probes alone will tell", child.pid, error)
             return
+        if dead is None:
+            if self.launch.critical_processes:
+                log.info("none of CriticalProcesses runs below pid %s: nothing to watch but itself", child.pid)
+            return
         if not child.exited.is_set():  # else the main process's exit tells more
             self._tell(CriticalProcessDied(f"critical process {dead.command or dead.name} (pid {dead.pid}) is gone"))
+
+    @property
+    def _search_sec(self) -> float:
+        """With a gate all critical processes are there when it opens; without one they may take a whole start."""
+        return 0.0 if self._gated else self._rules.start.timeout_sec
 
     async def _ask(self, check: Check) -> str | None:
         match check:

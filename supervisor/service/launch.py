@@ -28,6 +28,8 @@ class Launch(msgspec.Struct, frozen=True):
     critical_processes: tuple[str, ...] = ()
     """fnmatch(3) patterns of descendants without which the unit is dead."""
     epoch: int | None = None
+    stop_grace_sec: float | None = None
+    """Of an ordinary stop, where TimeoutStopSec would be waited for in vain."""
 
 
 LaunchFactory = Callable[[], Launch]

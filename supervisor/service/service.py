@@ -113,7 +113,7 @@ class Service:
         Cancelled: the stop goes on.
         """
         invocation = self.state.invocation
-        self._hear(ev.Stop(asked_by, reason, grace_sec))
+        self._hear(ev.Stop(asked_by, reason, self._grace(grace_sec)))
         await self.wait_until(lambda state: state.ended >= invocation)
         return self._operations.stop_report
 
@@ -122,7 +122,7 @@ class Service:
         if self._closing:
             raise StartFailed("its supervisor ends")
         target = self.state.invocation + (self.state.sub_state is not SubState.WAITING)
-        self._hear(ev.Restart(asked_by, reason, grace_sec))
+        self._hear(ev.Restart(asked_by, reason, self._grace(grace_sec)))
         await self._await_spawn(target)
 
     def reset_failed(self) -> None:
@@ -195,8 +195,12 @@ class Service:
         # ExecStop, the grace and ExecStopPost each have TimeoutStopSec; what takes longer is killed.
         limit = 3 * self.rules.stop.timeout_sec + KILL_DEADLINE_SEC + BACKSTOP_SEC
         self._life.deadline = trio.current_time() + limit
-        self._hear(ev.Stop("podvisor", "its supervisor ends"))
+        self._hear(ev.Stop("podvisor", "its supervisor ends", self._grace(None)))
         self.changed.announce()  # it may have been at rest already
+
+    def _grace(self, asked: float | None) -> float | None:
+        """What was asked for, else what suits what runs now; None: as the unit's file says."""
+        return self.launch.stop_grace_sec if asked is None and self.launch is not None else asked
 
     async def _leave_nothing_behind(self) -> None:
         """After an error of our own, or when time is up."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from supervisor.unit.endpoints import bootstrap_port, management_port, service_port
+from supervisor.unit.engine_checks import file_complaints
 from supervisor.unit.model import (
     Engine,
     Launcher,
@@ -17,6 +19,7 @@ from supervisor.unit.model import (
 )
 from supervisor.unit.owned_flags import trespasses
 from supervisor.unit.toml_lines import KeyPath
+from supervisor.unit.values import MAX_PORT
 
 Complaint = tuple[KeyPath, str]
 
@@ -119,5 +122,19 @@ def _engine(engine: Engine, data: Mapping[str, object]) -> Iterator[Complaint]:
         for name in ("Command", "Args", "ExtraArgs"):
             if name in written:
                 yield ("Engine", name), 'the launcher "exec" runs Service.ExecStart as it is'
-    for path, message in trespasses(engine):
+    yield from _ports(engine)
+    for path, message in (*trespasses(engine), *file_complaints(engine)):
         yield ("Engine", *path), message
+
+
+def _ports(engine: Engine) -> Iterator[Complaint]:
+    last = engine.endpoints - 1
+    ports = {
+        "service": service_port(engine, last),
+        "management": management_port(engine, last),
+        "bootstrap": bootstrap_port(engine, last),
+    }
+    for kind, port in ports.items():
+        if port > MAX_PORT:
+            yield ("Engine", "Endpoints"), f"endpoint {last} would have {kind} port {port}: at most {MAX_PORT}"
+            return

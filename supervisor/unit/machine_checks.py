@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
+from supervisor.unit.endpoints import bootstrap_port, management_port, service_port
 from supervisor.unit.errors import Problem
 from supervisor.unit.expand import ExpansionError, expand, undefined_variables
 from supervisor.unit.model import Command, ExecCheck, Unit
@@ -157,8 +158,9 @@ def _engine_ports(unit: Unit) -> Iterator[tuple[str, int]]:
     engine = unit.engine
     if engine is None:
         return
-    yield "BasePort", engine.base_port
-    if engine.mgmt_port is not None and engine.mgmt_port != engine.base_port:
-        yield "MgmtPort", engine.mgmt_port
-    if engine.role in ("prefill", "decode"):
-        yield "BootstrapPort", engine.bootstrap_port
+    for number in range(engine.endpoints):
+        yield "BasePort", service_port(engine, number)
+        if engine.mgmt_port is not None and engine.mgmt_port != engine.base_port:
+            yield "MgmtPort", management_port(engine, number)
+        if engine.role in ("prefill", "decode"):
+            yield "BootstrapPort", bootstrap_port(engine, number)

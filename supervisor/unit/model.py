@@ -295,6 +295,10 @@ class Engine(msgspec.Struct, frozen=True):
     bootstrap_port: int = 8998
     role: str | None = None
     endpoints: int = 1
+    endpoint_number: int = 0
+    """Which of them this unit is; counted in this pod (`unit/endpoints.py`)."""
+    declared_by: str = ""
+    """The name of the file that makes it and its siblings; not a key."""
     base_port: int = 10000
     mgmt_port: int | None = None
     devices_per_endpoint: int | None = None

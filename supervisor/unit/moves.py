@@ -47,8 +47,8 @@ def begin_invocation(at: Moment, history: RestartHistory, reason: str, *, restar
 
 
 def rest(at: Moment, sub_state: SubState, reason: str) -> UnitState:
-    """This invocation is over."""
-    return replace(to(at.state, sub_state, at.now, reason), ended=at.state.invocation)
+    """This invocation is over, and so is what was said against it."""
+    return replace(to(at.state, sub_state, at.now, reason), ended=at.state.invocation, complaints=())
 
 
 def start_over(at: Moment) -> RestartHistory:

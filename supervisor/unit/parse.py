@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from supervisor.unit.cross_checks import PROBE_SECTIONS, probe_complaints, unit_complaints
+from supervisor.unit.endpoints import endpoint_names, with_endpoints
 from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.graph import Graph
 from supervisor.unit.instances import assemble
@@ -36,12 +37,12 @@ class LoadedUnit(msgspec.Struct, frozen=True):
 
 
 def load_units(directories: Sequence[Path]) -> tuple[Unit, ...]:
-    """All units of the directories, by name. Raise ConfigurationError with every problem there is."""
-    return tuple(loaded.unit for loaded in load(directories))
+    """All units that run, by name. Raise ConfigurationError with every problem there is."""
+    return with_endpoints([loaded.unit for loaded in load(directories)])
 
 
 def load(directories: Sequence[Path]) -> tuple[LoadedUnit, ...]:
-    """As `load_units`, for those who have more to say about the files."""
+    """What the files declare, for those who have more to say about them; several endpoints are one unit here."""
     sources, problems = read_sources(directories)
     documents, mistakes = assemble(sources)
     problems += mistakes
@@ -107,6 +108,10 @@ def _together(units: Sequence[LoadedUnit], known: set[str]) -> Iterator[Problem]
     if cycle:
         message = f"cannot order the units: {' after '.join((*cycle, cycle[0]))}"
         yield documents[cycle[0]].problem(("Unit", "After"), message)
+    for loaded in units:
+        for name in sorted((set(endpoint_names(loaded.unit)) - {loaded.unit.name}) & known):
+            message = f"its endpoints are units of their own, and there is a unit {name!r} already"
+            yield loaded.document.problem(("Engine", "Endpoints"), message)
     gang = [loaded for loaded in units if _may_be_coordinated(loaded.unit)]
     for loaded in gang[1:]:
         message = (

@@ -146,7 +146,8 @@ def backoff(settings: RestartSettings, restarts_in_a_row: int, jitter: float) ->
     elif restarts_in_a_row > steps:
         delay = last
     else:
-        delay = first * (last / first) ** ((restarts_in_a_row - 1) / steps)
+        # The quotient of a delay that is next to nothing may be infinite.
+        delay = min(last, first * (last / first) ** ((restarts_in_a_row - 1) / steps))
     return delay * (1 + settings.jitter * jitter)
 
 

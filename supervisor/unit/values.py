@@ -199,4 +199,5 @@ def matching(pattern: str, expected: str) -> Converter[str]:
 
 text_list = list_of(text, "a string or an array of strings")
 word_list = list_of(word, "an array of strings that are not empty")
-port = integer(1, 65535)
+MAX_PORT = 65535
+port = integer(1, MAX_PORT)

@@ -1,7 +1,8 @@
 """Every message that crosses a process border, in both directions, and nothing but messages.
 
 `vocabulary.py` holds the words, `messages.py` what supervisors and controller tell each other, `views.py` what tools
-read, `codec.py` the way to JSON and back. Nothing here imports trio, so both programs and every tool may use it.
+read, `codec.py` the way to JSON and back, `rendezvous.py` what both sides must reckon alike. Nothing here imports
+trio, so both programs and every tool may use it.
 """
 
 from supervisor.wire.codec import WireError, decode, encode, timestamp
@@ -36,7 +37,9 @@ from supervisor.wire.messages import (
     TerminateInstanceMsg,
 )
 from supervisor.wire.operations import AllExitsView, KillAnswer, KillMsg, LogLine, Whom
+from supervisor.wire.rendezvous import PORTS_PER_EPOCH, block_size, rendezvous_port
 from supervisor.wire.views import (
+    Drained,
     ExitsView,
     ExitView,
     InstanceEndpointView,
@@ -57,11 +60,13 @@ from supervisor.wire.vocabulary import Action, EndpointStatus, EngineHealth, Err
 
 __all__ = [
     "FEATURES",
+    "PORTS_PER_EPOCH",
     "PROTOCOL",
     "Action",
     "AllExitsView",
     "CommandAnswer",
     "DeviceInfo",
+    "Drained",
     "Endpoint",
     "EndpointStatus",
     "EndpointView",
@@ -113,7 +118,9 @@ __all__ = [
     "UnitsView",
     "Whom",
     "WireError",
+    "block_size",
     "decode",
     "encode",
+    "rendezvous_port",
     "timestamp",
 ]

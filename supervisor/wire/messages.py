@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from supervisor.wire.vocabulary import Action, EndpointStatus, EngineHealth, ErrorCode, OrderKind, Recovery, Step
+from supervisor.wire.vocabulary import Action, EndpointStatus, EngineHealth, ErrorCode, Recovery, Step
 
 PROTOCOL = 1
 """Raised when a message changes its meaning; absent on the wire means the reference system's form."""
@@ -91,13 +91,17 @@ class SupervisorIdentity(msgspec.Struct, frozen=True, kw_only=True):
     node_index: int | None = None
     bootstrap_port: str | None = None
     rendezvous_ports: str | None = None
-    """`FIRST-LAST`; one of them for each epoch."""
+    """`FIRST-LAST`; a block of them for each epoch (`rendezvous.py`)."""
+    one_server: bool = False
+    """Node rank 0 alone serves, though other nodes hold whole data-parallel ranks."""
     config_digest: str | None = None
     """All members of an instance must have the same; a new one brings a new budget."""
     version: str | None = None
     protocol: int | None = None
     features: tuple[str, ...] = ()
     """What this peer knows beyond the reference system: `prepare`, `epoch`, `orders`."""
+    previous_container: str | None = None
+    """`killed`: the container before did not end in order."""
     epoch: int = 0
     """The highest seen here, so that a controller without memory never commands a lower one."""
     term: int = 0
@@ -121,7 +125,8 @@ class ReregisterMsg(SupervisorIdentity, frozen=True, kw_only=True):
 class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A command that travels in an answer, for when the other direction is cut."""
 
-    order: OrderKind
+    order: str
+    """An OrderKind, or one of a newer controller."""
     term: int = 0
     run_id: str | None = None
     boot_id: str | None = None
@@ -161,6 +166,10 @@ class HeartbeatMsg(msgspec.Struct, frozen=True, kw_only=True):
     config_digest: str | None = None
     leaving: bool = False
     """This supervisor is on its way out."""
+    drained: bool = False
+    """Its engine was given the time to finish its requests, and was stopped."""
+    gone: bool = False
+    """The last word of a supervisor that leaves: nothing runs there any more."""
 
 
 class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,6 +177,12 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     instance_id: int = 0
     run_id: str | None = None
     """The open run of the instance: hearing it restarts the freeze's silence clock."""
+    instance_status: str | None = None
+    """initial|active|inactive|deleted: a pod is ready only while its whole instance serves."""
+    drain: str | None = None
+    """Why this member's engine, which takes the requests, is to finish them and stop: another member leaves."""
+    released: bool = False
+    """Nobody needs this leaving member's engine any more."""
     orders: tuple[Order, ...] = ()
 
 
@@ -236,7 +251,7 @@ class StartCmdMsg(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     nnodes: int = 1
     master_port: int | None = None
-    """Another one in each epoch, so that a new rank never meets an old one."""
+    """The first of this epoch's block of rendezvous ports, at `master_dp_ip`."""
     dp_size: int = 1
     node_addrs: tuple[str, ...] = ()
     """Addresses by node rank."""
@@ -324,3 +339,4 @@ class NodeManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     prepared: bool = False
     config_digest: str | None = None
     leaving: bool = False
+    drained: bool = False

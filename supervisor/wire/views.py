@@ -59,6 +59,8 @@ class SupervisorView(msgspec.Struct, frozen=True, kw_only=True):
     arbiter_count: int = 0
     controller: str | None = None
     """The controller's URL and whether it answers, for people."""
+    previous_container: str | None = None
+    """`killed`: the container before this one did not end in order."""
 
 
 class UnitsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +150,12 @@ class RelaunchBegun(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     run_id: str | None = None
     """Of the gang's run; None where the engine was relaunched here, without a controller."""
+
+
+class Drained(msgspec.Struct, frozen=True, kw_only=True):
+    """What `podvisor drain` has brought about."""
+
+    message: str
 
 
 class RelaunchesView(msgspec.Struct, frozen=True, kw_only=True):

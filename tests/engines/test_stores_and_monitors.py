@@ -19,7 +19,7 @@ from tests.engines.asking import status_of, until_listening, until_ready
 from tests.pods.harness import TIMEOUT_SEC, eventually
 from tests.support.installed_engines import program
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.seed("S31")]
 
 
 async def test_a_mooncake_node_is_healthy_with_its_master_and_says_so_without(

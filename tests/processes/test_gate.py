@@ -210,6 +210,24 @@ async def test_what_a_process_below_us_may_hold_that_cannot_be_looked_into_stays
     assert (words in item(report, "shared").detail) is stays
 
 
+async def test_where_others_have_files_too_only_dead_sockets_go(tmp_path: Path) -> None:
+    """The directory for temporary files is everybody's."""
+    (tmp_path / "tmp-file").touch()
+    server, stale = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    server.bind(str(tmp_path / "tmp-live"))
+    server.listen()
+    stale.bind(str(tmp_path / "tmp-stale"))
+    stale.close()
+    try:
+        async with reaping() as children:
+            report = await run_gate(children, GateSpec(socket_patterns=(f"{tmp_path}/tmp-*",)))
+    finally:
+        server.close()
+    assert report.passed
+    assert {path.name for path in tmp_path.iterdir()} == {"tmp-file", "tmp-live"}
+    assert item(report, "locks").detail == f"removed {tmp_path}/tmp-stale"
+
+
 async def test_locks_and_sockets_of_the_dead_go_and_those_in_use_stay(tmp_path: Path) -> None:
     dead, locked, kept_open = (tmp_path / name for name in ("dead.lock", "locked.lock", "open.lock"))
     for path in (dead, locked, kept_open):

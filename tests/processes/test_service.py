@@ -248,6 +248,39 @@ async def test_the_death_of_a_critical_process_is_the_units_death() -> None:
         assert state.pid is None
 
 
+@pytest.mark.seed("S22")
+async def test_critical_processes_are_found_where_nothing_tells_that_the_unit_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that serves no HTTP is active at once; its workers come, and name themselves, while it loads."""
+    monkeypatch.setattr("supervisor.service.critical.LOOK_AGAIN_SEC", 0.05)
+    script = f"""
+        until [ -e {tmp_path}/go ]; do sleep 0.01; done
+        (exec -a VLLM::Worker_TP1 sleep 600) &
+        exec sleep 600
+    """
+    table = ServiceTable(exec_start=Command(("bash", "-c", script)), restart=NO_RESTART)
+    async with running(table, engine=Engine(critical_processes=("VLLM::Worker*",))) as service:
+        await service.start(asked_by="test")
+        state = await service.wait_until(lambda state: state.ready_once)
+        (tmp_path / "go").touch()
+        worker = await named(state.pid, "VLLM::Worker_TP1")
+        await watched(worker)
+        os.kill(worker, signal.SIGKILL)
+        state = await service.wait_until(lambda state: state.at_rest)
+        assert "VLLM::Worker_TP1" in state.reason
+
+
+async def named(parent: int | None, name: str) -> int:
+    """The child of that name, once it has it."""
+    while True:
+        for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if Path(f"/proc/{child}/cmdline").read_text().startswith(name):
+                    return int(child)
+        await trio.sleep(0.01)  # another process names itself: there is no event to wait for
+
+
 async def watched(pid: int) -> None:
     """Until this process holds a pidfd on it."""
     while not any(f"Pid:\t{pid}\n" in info for info in fd_infos()):

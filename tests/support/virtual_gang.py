@@ -196,6 +196,7 @@ async def open_gang(
     script: Script | None = None,
     fault_tolerance: dict[str, object] | None = None,
     supervisor: dict[str, object] | None = None,
+    endpoints: int = 1,
     without_controller: bool = False,
 ) -> AsyncIterator[Gang]:
     """`size` pods that boot at once, and their controller. Ends with the block, and then checks what must hold."""
@@ -219,11 +220,13 @@ async def open_gang(
                 }
                 settings: dict[str, dict[str, object]] = {
                     "supervisor": section,
-                    "parallel": {"dp_size": size},
+                    "parallel": {"dp_size": size * endpoints},
                     "fault_tolerance_config": fault_tolerance or {},
                     "auth": {"allow_anonymous": True},
                 }
-                pod = VirtualPod(world.network, Path(volumes) / ip, ip, settings, gang.history, script or Script())
+                pod = VirtualPod(
+                    world.network, Path(volumes) / ip, ip, settings, gang.history, script or Script(), endpoints
+                )
                 gang.pods.append(pod)
                 nursery.start_soon(pod.run)
             await gang.until(lambda: all(pod.boots and hasattr(pod.it, "operations") for pod in gang.pods), every=0)

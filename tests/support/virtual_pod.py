@@ -51,6 +51,7 @@ ExecStart = ["{ENGINE}"]
 [Engine]
 Launcher = "exec"
 BasePort = 8000
+Endpoints = ENDPOINTS
 [Readiness]
 LogLine = "{READY}"
 [Liveness]
@@ -101,6 +102,8 @@ class VirtualPod:
     """Of its podvisor.toml."""
     history: list[Record]
     script: Script = field(default_factory=Script)
+    endpoints: int = 1
+    """Engine processes in this pod."""
     boots: list[Boot] = field(default_factory=list)
     """One for each container, the newest last."""
     deaf: bool = False
@@ -128,8 +131,8 @@ class VirtualPod:
 
     # --- what a test does ------------------------------------------------------------------------------------
 
-    def kill_engine(self) -> None:
-        self.it.kill_engine()
+    def kill_engine(self, number: int = 0) -> None:
+        self.it.kill_engine(number)
 
     def kill_container(self) -> None:
         """SIGKILL to its PID 1: the kernel ends the rest at the same moment."""
@@ -160,7 +163,14 @@ class VirtualPod:
     def serves(self) -> bool:
         """Its endpoint is NORMAL, and an engine process stands behind that."""
         it = self.it
-        return it.alive and it.supervision.node_manager.status().status and it.processes.alive(ENGINE) == 1
+        return it.alive and it.supervision.node_manager.status().status and it.processes.alive(ENGINE) == self.endpoints
+
+    @property
+    def not_ready(self) -> str:
+        """What readyz says; empty: 200."""
+        link = self.it.operations.link
+        assert link is not None
+        return self.it.pod.readiness(link.heartbeat.connection.registered, link.why_not_serving()).not_ready
 
     @property
     def settled(self) -> bool:
@@ -178,7 +188,7 @@ class VirtualPod:
         units = self.directory / "units"
         units.mkdir(parents=True)
         for name, text in UNITS.items():
-            (units / f"{name}.toml").write_text(text)
+            (units / f"{name}.toml").write_text(text.replace("ENDPOINTS", str(self.endpoints)))
         (self.directory / "podvisor.json").write_text(json.dumps(self.settings))
 
 
@@ -236,8 +246,8 @@ class Boot:
             self.alive = False
             fakes.cancel_scope.cancel(reason="the container has ended")
 
-    def kill_engine(self) -> None:
-        pid = self.supervision.engine.service.state.pid
+    def kill_engine(self, number: int = 0) -> None:
+        pid = self.supervision.engine.services[number].state.pid
         assert pid is not None, "no engine runs"
         self.home.note("killed", self.supervision.operator.state.epoch)
         self.processes.crash(pid)
@@ -250,8 +260,8 @@ class Boot:
 
     def _output_of(self, unit: Unit, drops: DropObserver) -> UnitOutput:
         output = FakeOutput()
-        if unit.name == ENGINE:
-            self.processes.engine_output = output
+        if unit.engine is not None:
+            self.processes.engine_outputs[unit.name] = output
         return output  # type: ignore[return-value]
 
     async def _gate(self, spec: GateSpec) -> GateReport:
@@ -270,7 +280,7 @@ class Boot:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch)
                 self.operations.link = link
-                self.pod.farewell = link.heartbeat.leave
+                self.pod.farewell, self.pod.last_word = link.heartbeat.leave, link.heartbeat.say_goodbye
                 nursery.start_soon(link.run)
         finally:
             network.close(ip, PORT)
@@ -308,7 +318,8 @@ class PodProcesses(FakeProcesses):
     def __init__(self, nursery: trio.Nursery, home: VirtualPod) -> None:
         programs = {STORE: Program(), MONITOR: Program(), ENGINE: home.script.program(), LIVENESS: Program(0.0)}
         super().__init__(nursery, programs)
-        self.engine_output: FakeOutput | None = None
+        self.engine_outputs: dict[str, FakeOutput] = {}
+        """By unit."""
         self._fakes = nursery
         self._home = home
         self._epochs: dict[int, int] = {}
@@ -320,11 +331,12 @@ class PodProcesses(FakeProcesses):
         child = await super().spawn(spawn)
         if name == ENGINE:
             epoch = int(spawn.environment["EPOCH"])
-            if self.alive(ENGINE) > 1:
-                self._home.broken.append(f"I1: {self._home.ip} has two engines in epoch {epoch}")
+            if self.alive(ENGINE) > self._home.endpoints:
+                self._home.broken.append(f"I1: {self._home.ip} has an engine too many in epoch {epoch}")
             self._epochs[child.pid] = epoch
             self._home.note("spawn", epoch)
-            self._fakes.start_soon(self._load, child, script.load_sec)
+            output = self.engine_outputs[spawn.environment["PODVISOR_UNIT"]]
+            self._fakes.start_soon(self._load, child, output, script.load_sec)
         return child
 
     async def stop(self, child: Child, ladder: Ladder) -> TreeReport:
@@ -337,10 +349,10 @@ class PodProcesses(FakeProcesses):
         for tree in self._trees.values():
             self._end(tree, KILLED)
 
-    async def _load(self, child: Child, load_sec: float) -> None:
+    async def _load(self, child: Child, output: FakeOutput, load_sec: float) -> None:
         await trio.sleep(load_sec)
-        if not child.exited.is_set() and self.engine_output is not None:
-            self.engine_output.write(READY)
+        if not child.exited.is_set():
+            output.write(READY)
 
 
 class _Held(httpx.AsyncBaseTransport):

@@ -118,7 +118,7 @@ def test_in_any_forest_only_descendants_that_nobody_else_owns_are_found(
     assert not pids(found) & (below_theirs if 3 in below_us and stats[3].parent == US else set())
     assert all(member.alive for member in found.members)
     if 2 in stats and stats[2].parent == US:
-        assert {one.pid for one in all_below(2, stats)} <= pids(found)
+        assert {one.pid for one in all_below(2, stats)} - {US} <= pids(found)  # a torn look may show a circle
     for member in found.members:
         chain = _up_to_us(member, stats)
         top = chain[-1]

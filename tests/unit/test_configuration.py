@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.configuration import Configuration, Options, config_digest, configure, settled_variables
+from supervisor.configuration import Configuration, Options, config_digest, configure, place_of, settled_variables
+from supervisor.engine.model.placement import Place
 from supervisor.unit.errors import ConfigurationError
 from supervisor.unit.parse import load_units
 
@@ -45,7 +46,7 @@ def test_what_makes_another_engine_makes_another_digest(
     assert digest(tmp_path, environment) != digest(tmp_path, environment, **change)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("variable", ["POD_NAME", "POD_IP", "NODE_RANK", "EPOCH"])
+@pytest.mark.parametrize("variable", ["POD_NAME", "POD_IP", "NODE_RANK", "EPOCH", "LWS_WORKER_INDEX", "HOSTNAME"])
 def test_what_differs_by_pod_or_rank_is_compared_as_written(tmp_path: Path, variable: str) -> None:
     words = f"${{{variable}}}"
     one, other = (digest(tmp_path, {variable: value}, words=words) for value in ("a", "b"))
@@ -81,6 +82,38 @@ def test_what_settings_say_of_the_placement_is_known_from_the_start(tmp_path: Pa
         "POD_IP": "10.0.0.2",
         "NODE_RANK": "1",
     }
+
+
+def test_with_a_port_base_the_engine_s_ports_count_from_it_and_the_digest_does_not(tmp_path: Path) -> None:
+    one, other = (configured(tmp_path, PODVISOR_SUPERVISOR__PORT_BASE=base) for base in ("20000", "20200"))
+    (first,), (second,) = one.engines[0], other.engines[0]
+    ports = first.engine
+    assert ports is not None
+    assert (ports.base_port, ports.bootstrap_port) == (20010, 20090)
+    assert config_digest(first, {}) == config_digest(second, {})
+
+
+TWO = {"PODVISOR_SUPERVISOR__NNODES": "2", "PODVISOR_SUPERVISOR__JOB_NAME": "llama", "POD_IP": "10.0.0.2"}
+ADDRESSES = {"PODVISOR_SUPERVISOR__NODE_ADDRS": '["10.0.0.1", "10.0.0.2"]'}
+
+
+@pytest.mark.parametrize(
+    "environment, expected",
+    [
+        ({"POD_IP": "10.0.0.2"}, Place(0, ("10.0.0.2",), 29500, 1)),
+        (TWO | {"PODVISOR_SUPERVISOR__NODE_INDEX": "1"}, None),
+        (TWO | ADDRESSES, None),
+        (
+            TWO | ADDRESSES | {"PODVISOR_SUPERVISOR__NODE_INDEX": "1", "PODVISOR_PARALLEL__DP_SIZE": "2"},
+            Place(1, ("10.0.0.1", "10.0.0.2"), 29500, 2),
+        ),
+    ],
+)
+def test_where_this_pod_stands_when_no_controller_says_so(
+    tmp_path: Path, environment: dict[str, str], expected: Place | None
+) -> None:
+    configuration = configured(tmp_path, **environment)
+    assert place_of(configuration, configuration.engines[0][0]) == expected
 
 
 def test_a_rank_that_only_the_controller_can_give_is_not_guessed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from controller.model import assembly
 from controller.model.assembly import Joined, Life, Rejected, find_member
 from controller.model.instance import Instance, begin_epoch, delete
+from controller.model.need import run_needed
 from controller.model.placement import placement, ranktable
 from supervisor.wire import (
     DeviceInfo,
@@ -21,8 +22,10 @@ from supervisor.wire import (
     RanktableServer,
     RegisterMsg,
     ReregisterMsg,
+    block_size,
+    rendezvous_port,
 )
-from tests.unit.controller_gang import INSTANCE_SETTINGS, assembled, joined, registration, serving
+from tests.unit.controller_gang import INSTANCE_SETTINGS, SETTINGS, assembled, joined, registration, serving
 
 
 def register(instance: Instance | None, message: RegisterMsg, now: float = 0.0) -> Joined | Rejected:
@@ -160,7 +163,7 @@ def test_what_cannot_be_right_is_malformed(changes: dict[str, object], field: st
 
 
 def test_a_rank_that_the_gang_does_not_have_is_malformed() -> None:
-    answer = assembly.reregister(None, reregistration(0, node_rank=2), now=0.0, settings=INSTANCE_SETTINGS)
+    answer = reregister(None, reregistration(0, node_rank=2))
     assert isinstance(answer, Rejected)
     assert (answer.code, "node_rank" in answer.message) == (ErrorCode.MALFORMED, True)
 
@@ -230,7 +233,7 @@ def reregistration(index: int, *, instance_id: int = 9, epoch: int = 5, **change
 
 
 def reregister(instance: Instance | None, message: ReregisterMsg) -> Joined | Rejected:
-    return assembly.reregister(instance, message, now=0.0, settings=INSTANCE_SETTINGS)
+    return assembly.reregister(instance, message, now=0.0, new_id=3, settings=INSTANCE_SETTINGS)
 
 
 def test_F07_running_engines_are_taken_over_as_they_are() -> None:
@@ -259,6 +262,31 @@ def test_engines_nobody_waits_for_are_to_be_stopped(instance: Instance, message:
     assert isinstance(answer, Rejected)
     assert answer.code is ErrorCode.STALE_EPOCH
     assert "register anew" in answer.message
+
+
+ALONE: dict[str, object] = {"nnodes": 1, "node_index": 0, "parallel_config": ParallelConfig(), "instance_id": 0}
+
+
+@pytest.mark.parametrize(
+    "instance, id_, highest_epoch",
+    [
+        (None, 3, 2),
+        (delete(serving(1, epoch=7), "all members were silent", 1.0), 3, 7),
+        (serving(1, epoch=1), serving(1).id, 2),
+        # Its state directory did not survive: it counts from the beginning, and nobody else runs engines of this key.
+        (serving(1, epoch=7), serving(1).id, 7),
+    ],
+    ids=["unknown", "deleted", "known", "known in a later epoch"],
+)
+def test_an_engine_that_was_started_without_a_controller_is_taken_over(
+    instance: Instance | None, id_: int, highest_epoch: int
+) -> None:
+    answer = reregister(instance, reregistration(0, epoch=2, boot_id="boot-0-2", **ALONE))
+    assert isinstance(answer, Joined), answer
+    found = answer.instance
+    assert (found.id, found.epoch, found.highest_epoch) == (id_, 2, highest_epoch)
+    assert [member.in_epoch for member in found.members] == [True]
+    assert run_needed(found, SETTINGS) is None
 
 
 def test_members_of_different_epochs_are_not_taken_for_a_gang() -> None:
@@ -307,7 +335,7 @@ def test_ids_are_unique_ranks_cover_all_and_ports_rotate(nnodes: int, each: int,
     }
     assert covered == set(range(dp))
     assert {(start.master_dp_ip, start.master_port, start.node_addrs) for start in starts} == {
-        ("10.0.0.1", 29500 + epochs % 100, tuple(f"10.0.0.{rank + 1}" for rank in range(nnodes)))
+        ("10.0.0.1", 29500 + epochs % 10 * 10, tuple(f"10.0.0.{rank + 1}" for rank in range(nnodes)))
     }
     assert [start.node_rank for start in starts] == list(range(nnodes))
 
@@ -322,6 +350,24 @@ def test_the_master_port_is_another_one_in_the_next_epoch() -> None:
     instance = assembled(2, rendezvous_ports="30000-30001")
     ports = [placement(instance, instance.members[1], epoch=e, run_id="r", term=1).master_port for e in (4, 5, 6)]
     assert ports == [30000, 30001, 30000]
+
+
+@given(first=st.integers(1, 65000), length=st.integers(2, 500), epoch=st.integers(0, 10_000))
+def test_neighbouring_epochs_share_no_rendezvous_port(first: int, length: int, epoch: int) -> None:
+    ports = range(first, first + length)
+    before, after = (
+        {*range(port, port + block_size(ports))}
+        for port in (rendezvous_port(ports, epoch), rendezvous_port(ports, epoch + 1))
+    )
+    assert not before & after
+    assert before | after <= {*ports}
+
+
+def test_one_server_means_that_whole_ranks_may_be_headless() -> None:
+    """Data-parallel ranks on every node, one HTTP port for all of them."""
+    instance = assembled(2, parallel_config=ParallelConfig(dp_size=4), one_server=True)
+    placed = [placement(instance, m, epoch=1, run_id="r", term=1).endpoints[0] for m in instance.members]
+    assert [(endpoint.headless, endpoint.ranks) for endpoint in placed] == [(False, (0, 2)), (True, (2, 2))]
 
 
 def test_ranktables_are_merged_in_rank_order_and_devices_shared_out() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.model.draining import is_released, why_drain
 from controller.model.instance import (
     TRANSITIONS,
     AskDirectly,
@@ -235,6 +236,53 @@ def test_leaving_is_draining_and_the_last_one_gone_is_deleted_at_once() -> None:
     assert run_needed(leaving, SETTINGS) is None
     gone = silent(heard(deactivate(ACTIVE, "draining", 5.0), 5.0, leaving=True))
     assert judged(gone, 16.0) == Verdict(InstanceEvent.HEARTBEAT_TIMEOUT, "all members have left")
+
+
+def test_who_said_that_it_is_gone_is_not_missed_and_the_last_one_ends_the_instance_at_once() -> None:
+    first, second = ACTIVE.members
+    one_left = observe(
+        deactivate(ACTIVE, "draining", 5.0), second.key, seen(ACTIVE, second.key, 5.0, leaving=True, gone=True)
+    )
+    one_left = observe(one_left, first.key, seen(ACTIVE, first.key, 20.0))
+    assert judged(one_left, 20.0) == Verdict(InstanceEvent.ABNORMAL, "10.0.0.2:1026 has left")
+    assert run_needed(one_left, SETTINGS) is None
+    all_left = observe(one_left, first.key, seen(ACTIVE, first.key, 21.0, leaving=True, gone=True))
+    assert judged(all_left, 21.0) == Verdict(InstanceEvent.HEARTBEAT_TIMEOUT, "all members have left")
+
+
+def leaving_gang(rank: int, first: EndpointStatus = NORMAL, **changes: object) -> Instance:
+    """Member `rank` leaves; `first` and `changes` are what rank 0 says of itself."""
+    instance = heard(ACTIVE, 5.0, first, NORMAL, **changes)
+    member = instance.members[rank]
+    return observe(instance, member.key, seen(instance, member.key, 6.0, leaving=True))
+
+
+def test_while_any_member_leaves_rank_0_finishes_its_requests() -> None:
+    instance = leaving_gang(1)
+    assert why_drain(instance, instance.members[0]) == "10.0.0.2:1026 is leaving"
+    assert why_drain(instance, instance.members[1]) is None
+    assert why_drain(ACTIVE, ACTIVE.members[0]) is None
+    by_itself = leaving_gang(0)
+    assert why_drain(by_itself, by_itself.members[0]) is None
+
+
+@pytest.mark.parametrize(
+    "instance, released",
+    [
+        (leaving_gang(1), False),
+        (leaving_gang(1, EndpointStatus.PAUSED), False),
+        (leaving_gang(1, EndpointStatus.PAUSED, drained=True), True),
+        (leaving_gang(1, EndpointStatus.PAUSED, gone=True), True),
+        (leaving_gang(1, ABNORMAL), True),
+        (leaving_gang(1, INITIAL), True),
+        (unreachable(leaving_gang(1), ACTIVE.members[0].key, 7.0), True),
+        (joined(leaving_gang(1), registration(0, boot_id="boot-0-2")), True),
+        (ACTIVE, False),
+    ],
+)
+def test_a_leaving_member_is_released_once_rank_0_has_no_requests(instance: Instance, released: bool) -> None:
+    assert is_released(instance, instance.members[1]) is released
+    assert not is_released(instance, instance.members[0])
 
 
 # --- what is seen -------------------------------------------------------------------------------------------

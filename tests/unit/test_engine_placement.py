@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from supervisor.engine.model.placement import endpoint_of, misfit, standalone, variables
+from supervisor.engine.model.placement import Place, misfit, placed, standalone, variables
+from supervisor.unit.endpoints import management_port
 from supervisor.unit.model import Engine
 from supervisor.wire import DeviceInfo, Endpoint, StartCmdMsg
 
@@ -137,8 +138,24 @@ def test_a_standalone_engine_is_the_only_rank_of_its_gang() -> None:
     assert why_not(made) is None
 
 
-@pytest.mark.parametrize("mgmt_port, expected", [(None, "10000"), (10001, "10001")])
+def test_a_gang_without_a_controller_stands_where_its_settings_say() -> None:
+    alone = standalone(ENGINE, job_name="qwen", role="union", pod_ip="10.0.0.2", epoch=4)
+    made = placed(alone, Place(1, ("10.0.0.1", "10.0.0.2"), master_port=29500, dp_size=1))
+    known = variables(made, ENGINE, pod_ip="10.0.0.2")
+    assert {name: known[name] for name in ("NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT", "DP_RANK")} == {
+        "NODE_RANK": "1",
+        "NNODES": "2",
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "29500",
+        "DP_RANK": "1",
+    }
+    assert made.endpoints[0].headless, "one rank over both nodes"
+    assert not placed(alone, Place(1, made.node_addrs, master_port=29500, dp_size=2)).endpoints[0].headless
+    assert why_not(made) is None
+
+
+@pytest.mark.parametrize("mgmt_port, expected", [(None, 10000), (10001, 10001)])
 def test_the_management_port_is_the_service_port_where_the_engine_has_no_other(
-    mgmt_port: int | None, expected: str
+    mgmt_port: int | None, expected: int
 ) -> None:
-    assert endpoint_of(Engine(mgmt_port=mgmt_port), 0, "10.0.0.2").mgmt_port == expected
+    assert management_port(Engine(mgmt_port=mgmt_port), 0) == expected

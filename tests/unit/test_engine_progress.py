@@ -112,7 +112,7 @@ def test_a_death_by_step(step: Step) -> None:
         assert rig.state.freeze is None
         assert rig.state.error == "the engine died while loading: killed by SIGKILL"
     else:
-        assert rig.state == replace(before, dead=True)
+        assert rig.state == replace(before, dead=frozenset({0}))
 
 
 @pytest.mark.parametrize("event", [progress.Held("an operator"), progress.Leaving("SIGTERM")])
@@ -211,7 +211,7 @@ def test_an_abandoned_pod_starts_cold_in_a_newer_epoch() -> None:
 def test_a_local_start_counts_as_a_relaunch_from_the_second_on() -> None:
     rig = Rig()
     for epoch in (1, 2, 3):
-        rig.feed(progress.StartedLocally(placement(instance_id=0, epoch=epoch), epoch))
+        rig.feed(progress.StartedLocally(placement(instance_id=0, epoch=epoch), epoch, again=epoch > 1))
         assert rig.state.step is Step.LOADING
         assert rig.state.relaunch_count == epoch - 1
         rig.loaded()

@@ -306,7 +306,10 @@ def test_a_rank_as_the_launchers_see_it() -> None:
         node_rank=1,
         port=8080,
         mgmt_port=8080,
+        nnodes=3,
         headless=True,
         followers=("10.0.0.2", "10.0.0.3"),
+        dp_rank=1,
         pod_ip="10.0.0.2",
+        master_addr="10.0.0.1",
     )

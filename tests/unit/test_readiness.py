@@ -3,6 +3,7 @@
 import pytest
 
 from supervisor.api.readiness import Readiness, readiness
+from supervisor.engine.model.instance_seen import InstanceSeen, told, why_not_serving
 from supervisor.wire import EndpointStatus
 
 NORMAL, INITIAL = EndpointStatus.NORMAL, EndpointStatus.INITIAL
@@ -43,3 +44,51 @@ def test_what_is_up_and_whose_readiness_fails_is_not_ready_but_has_started() -> 
 
     assert judged(None) == judged(NORMAL) == Readiness("", "Readiness fails: web, store")
     assert judged(INITIAL) == Readiness("", "endpoint is initial")
+
+
+def test_a_pod_is_ready_only_while_its_whole_instance_serves() -> None:
+    def judged(endpoint: EndpointStatus | None, ending: str = "") -> Readiness:
+        why = "the instance is inactive"
+        return readiness(waiting=[], registered=True, endpoint=endpoint, ending=ending, unready=[], instance=why)
+
+    assert judged(NORMAL) == Readiness("", "the instance is inactive")
+    assert judged(INITIAL) == Readiness("", "endpoint is initial")
+    assert judged(NORMAL, "SIGTERM received").not_ready == "ending: SIGTERM received"
+
+
+@pytest.mark.parametrize(
+    "before, status, epoch, expected",
+    [
+        ((None, 0), "initial", 1, "initial"),
+        (("initial", 1), "active", 1, "active"),
+        (("active", 1), "inactive", 1, "inactive"),
+        # A controller that has just started knows nobody yet: no reason to take what serves out of routing.
+        (("active", 1), "initial", 1, "active"),
+        (("active", 1), "initial", 2, "initial"),
+        (("inactive", 1), "initial", 1, "initial"),
+        # The reference system's controller does not say.
+        (("active", 1), None, 1, "active"),
+        ((None, 0), None, 1, None),
+    ],
+)
+def test_what_is_known_of_the_instance(
+    before: tuple[str | None, int], status: str | None, epoch: int, expected: str | None
+) -> None:
+    assert told(InstanceSeen(*before), status, epoch).status == expected
+
+
+@pytest.mark.parametrize(
+    "status, nnodes, answers, expected",
+    [
+        (None, 2, True, ""),
+        ("active", 2, False, ""),
+        ("inactive", 2, True, "the instance is inactive"),
+        ("inactive", 2, False, "the instance is inactive"),
+        ("initial", 1, True, "the instance is initial"),
+        ("inactive", 1, False, ""),
+    ],
+)
+def test_what_is_held_against_a_pod_whose_instance_does_not_serve(
+    status: str | None, nnodes: int, answers: bool, expected: str
+) -> None:
+    assert why_not_serving(InstanceSeen(status, 1), nnodes=nnodes, answers=answers) == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -148,6 +148,7 @@ def test_without_steps_the_back_off_is_constant(settings: RestartSettings) -> No
     chance=st.floats(0, 1, exclude_max=True),
     count=st.integers(0, 10_000),
 )
+@example(delay=4e-306, steps=2, longest=770.0, spread=0.0, chance=0.0, count=2)
 def test_back_off_is_finite_bounded_and_never_shrinks(
     delay: float, steps: int, longest: float, spread: float, chance: float, count: int
 ) -> None:

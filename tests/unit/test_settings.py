@@ -11,7 +11,6 @@ from controller.settings import FaultToleranceSection as ControllerFaultToleranc
 from supervisor.identity import pod_of
 from supervisor.settings import (
     FOREIGN,
-    NOT_CARRIED_OUT,
     AuthSection,
     ConfigurationError,
     FaultToleranceSection,
@@ -111,6 +110,7 @@ anything = 1
         grace_period_sec=120.0,
         suicide_threshold=3,
         shutdown_timeout_sec=100.0,
+        drain_delay_sec=5.0,
         rendezvous_ports=(30000, 30010),
         log_level="debug",
         log_format="json",
@@ -238,15 +238,6 @@ def test_what_does_not_fit_together(tmp_path: Path, text: str, complaint: str) -
     assert _complaints(tmp_path, text) == [complaint]
 
 
-@pytest.mark.parametrize("name", NOT_CARRIED_OUT)
-def test_what_would_give_a_false_feeling_of_safety_is_refused(tmp_path: Path, name: str) -> None:
-    section, _, key = name.partition(".")
-    written = 30 if key.endswith("_sec") else '"/x"'
-    assert _complaints(tmp_path, f"[{section}]\n{key} = {written}\n") == [
-        f"podvisor.toml:2: {name}: known, but not carried out by this version: leave it out"
-    ]
-
-
 def test_a_relation_is_located_at_the_variable_that_broke_it(tmp_path: Path) -> None:
     environment = {"PODVISOR_SUPERVISOR__PROBE_PORT": "1"}
     assert _complaints(tmp_path, "[supervisor]\nport = 1\nprobe_port = 2\n", environment) == [
@@ -262,6 +253,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         load_settings(tmp_path / "binary.toml", {})
 
 
+JOB_OF_TWO = {"PODVISOR_SUPERVISOR__JOB_NAME": "mine", "PODVISOR_SUPERVISOR__NNODES": "2"}
 LWS = {"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1", "LWS_LEADER_ADDRESS": "vllm-3.vllm.serving"}
 
 
@@ -274,8 +266,17 @@ LWS = {"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1", "LWS_LEADER_ADDRESS": "vl
         ({"POD_NAME": "vllm-3-1", **LWS}, "vllm-3", 2, 1),
         ({"POD_NAME": "sts-5", "POD_INDEX": "5"}, "sts-5", 1, 0),
         ({"POD_NAME": "sts-5", "POD_INDEX": "5", "PODVISOR_SUPERVISOR__NNODES": "2"}, "sts-2", 2, 1),
-        ({"POD_NAME": "job-1-x7", "JOB_COMPLETION_INDEX": "1"}, "job-1-x7", 1, 1),
-        ({"POD_NAME": "v", "VC_TASK_INDEX": "2"}, "v", 1, 2),
+        ({"POD_NAME": "sts-5", "POD_INDEX": "5", "PODVISOR_SUPERVISOR__NNODES": "4"}, "sts-1", 4, 1),
+        ({"POD_NAME": "job-1-x7", "JOB_COMPLETION_INDEX": "1"}, "job-1-x7", 1, 0),
+        ({"JOB_COMPLETION_INDEX": "1", **JOB_OF_TWO}, "mine", 2, 1),
+        ({"POD_NAME": "v-task-2", "VC_TASK_INDEX": "2"}, "v-task-2", 1, 0),
+        ({"VC_TASK_INDEX": "1", **JOB_OF_TWO}, "mine", 2, 1),
+        # An LWS leader is numbered twice: as pod 3 of the leaders' StatefulSet and as worker 0 of its group.
+        ({"POD_NAME": "vllm-3", "POD_INDEX": "3", **LWS, "LWS_WORKER_INDEX": "0"}, "vllm-3", 2, 0),
+        ({"POD_NAME": "vllm-3", **LWS, "LWS_GROUP_SIZE": "1", "LWS_WORKER_INDEX": "0"}, "vllm-3", 1, 0),
+        # A Deployment's suffix may be a number and means nothing.
+        ({"POD_NAME": "web-7d9f8-12345"}, "web-7d9f8-12345", 1, None),
+        ({"POD_NAME": "web-7d9f8-12345", **JOB_OF_TWO}, "mine", 2, None),
         ({"POD_NAME": "v", "PODVISOR_SUPERVISOR__NODE_INDEX": "0", **LWS}, "vllm-3", 2, 0),
         ({"PODVISOR_SUPERVISOR__JOB_NAME": "mine", **LWS}, "mine", 2, 1),
     ],
@@ -283,6 +284,32 @@ LWS = {"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1", "LWS_LEADER_ADDRESS": "vl
 def test_who_this_pod_is(environment: dict[str, str], job_name: str, nnodes: int, node_index: int | None) -> None:
     supervisor = load_settings(None, environment).supervisor
     assert (supervisor.job_name, supervisor.nnodes, supervisor.node_index) == (job_name, nnodes, node_index)
+
+
+@pytest.mark.parametrize("name", ["web-7d9f8-12345", "sts-5"])
+def test_without_an_index_no_instance_is_read_out_of_a_name(name: str) -> None:
+    pod = pod_of({"POD_NAME": name})
+    assert (pod.job_name(2), pod.node_index(2)) == (None, None)
+
+
+def test_with_a_port_base_every_port_that_is_not_set_counts_from_it(tmp_path: Path) -> None:
+    section = _load(tmp_path, "[supervisor]\nport_base = 20000\n").supervisor
+    assert (section.port, section.probe_port, section.rendezvous_ports) == (20000, 20001, (20100, 20199))
+    section = _load(tmp_path, "[supervisor]\nport_base = 20000\nprobe_port = 1027\n").supervisor
+    assert (section.port, section.probe_port) == (20000, 1027)
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("", 0.0),
+        ('controller_url = "http://a"\nhost = "::1"\n', 5.0),
+        ('controller_url = "http://a"\nhost = "::1"\ndrain_delay_sec = 0\n', 0.0),
+        ("drain_delay_sec = 3\n", 3.0),
+    ],
+)
+def test_only_who_has_a_controller_waits_for_routers_unasked(tmp_path: Path, text: str, expected: float) -> None:
+    assert _load(tmp_path, f"[supervisor]\n{text}").supervisor.drain_delay_sec == expected
 
 
 def test_the_platform_says_the_rest() -> None:

@@ -316,8 +316,11 @@ EXTERNAL = '[Service]\nType = "external"\n'
             "u.toml:3: Service.LoadCredential: [\"token:/run/token\"] is known, but not carried out by this version"
         ]),
         (START + "[Canary]\nEnabled = true", ["u.toml:3: Canary: known, but not carried out by this version"]),
-        (START + "[Engine]\nEndpoints = 2", [
-            "u.toml:4: Engine.Endpoints: 2 is known, but not carried out by this version; 1 would be"
+        (START + "[Engine]\nEndpoints = 2\nBasePort = 65534", [
+            "u.toml:4: Engine.Endpoints: endpoint 1 would have service port 65536: at most 65535"
+        ]),
+        (START + "[Engine]\nEndpoints = 2\nMgmtPort = 65535", [
+            "u.toml:4: Engine.Endpoints: endpoint 1 would have management port 65537: at most 65535"
         ]),
         (START + '[Engine]\nRecoverHttp = "http://a"', [
             "u.toml:4: Engine.RecoverHttp: known, but not carried out by this version"

@@ -71,7 +71,7 @@ class Walk:
         }
 
     async def _kill_engine(self, pod: VirtualPod) -> None:
-        if pod.it.alive and pod.it.supervision.engine.service.state.pid is not None:
+        if pod.it.alive and pod.it.supervision.engine.services[0].state.pid is not None:
             pod.kill_engine()
 
     async def _kill_container(self, pod: VirtualPod) -> None:

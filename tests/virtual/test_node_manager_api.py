@@ -12,6 +12,7 @@ from quart.typing import TestClientProtocol as QuartClient
 
 from supervisor import wire
 from supervisor.api.node_manager import node_manager_app
+from supervisor.engine.model import progress
 from supervisor.engine.model.commands import Command
 from supervisor.shared.tokens import TokenFile
 from supervisor.wire import ErrorCode, Step
@@ -31,6 +32,18 @@ class NodeManager:
 
     async def command(self, command: Command) -> wire.CommandAnswer:
         return await self._here.operator.command(command)
+
+    def pause(self, reason: str) -> wire.CommandAnswer:
+        self._here.operator.feed(progress.Paused(reason))
+        return self._answer()
+
+    def resume(self) -> wire.CommandAnswer:
+        self._here.operator.feed(progress.Resumed())
+        return self._answer()
+
+    def _answer(self) -> wire.CommandAnswer:
+        state = self._here.operator.state
+        return wire.CommandAnswer(step=state.step, epoch=state.epoch, term=state.term, boot_id=state.boot_id)
 
     def status(self) -> wire.NodeManagerStatus:
         state = self._here.operator.state
@@ -185,6 +198,15 @@ async def test_without_the_token_nothing_is_told_and_nothing_happens(tmp_path: P
         assert here.operator.state.step is Step.IDLE
         right = await client.post(ROUTE, data=json.dumps(prepare()), headers={"Authorization": "Bearer secret"})
         assert right.status_code == 200
+
+
+async def test_pause_and_resume_need_no_field() -> None:
+    async with world() as here:
+        client, _ = client_of(here)
+        assert (await post(client, {}, route="/node-manager/pause"))[0] == 200
+        assert here.operator.state.paused == "asked for"
+        assert (await post(client, {}, route="/node-manager/resume"))[0] == 200
+        assert here.operator.state.paused is None
 
 
 @pytest.mark.seed("S23")

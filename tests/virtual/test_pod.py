@@ -111,7 +111,7 @@ async def test_the_controller_is_told_before_the_first_unit_is_stopped(
 
         pod.it.farewell = farewell
         pod.ending.request(EXIT_OK, "SIGTERM received")
-        await pod.it.leave()
+        await pod.it.leave(trio.current_time() + 30)
         assert told == [(True, 1)]
 
 
@@ -137,7 +137,8 @@ async def test_a_relaunch_does_not_wait_for_ever_for_a_dependency_that_hangs(
     async with running(tmp_path, settings=COORDINATED, store=store, engine=engine) as pod:
         assert pod.it.supervision is not None
         operator = pod.it.supervision.operator
-        assert (await operator.command(placement(1))).step is Step.DONE
+        await operator.command(placement(1))
+        await operator.changed.wait_until(lambda: operator.state.step, lambda step: step is Step.DONE)
         pod.check_answers(BAD)
         store_pid = pod.it.units.get("store").state.pid
         assert store_pid is not None

@@ -163,9 +163,12 @@ def begin_prepare(
         since=now,
         serial=state.serial + 1,
         placement=placement,
-        dead=False,
+        dead=frozenset(),
         error=None,
         aborting=False,
+        # A relaunch is a gang's: it cannot wait for one rank that somebody took out of routing.
+        paused=None,
+        drained=False,
         freeze=freeze.begin(settings.freeze, state.run_id, now),
     )
     return begun, (PrepareEngines(begun.serial, placement, begun.reason),)
@@ -258,4 +261,4 @@ def _will_exit(state: Operation) -> bool:
         return True
     if state.held_by is not None:
         return False
-    return state.dead or state.step in OUT_OF_SERVICE_STEPS or state.step in (Step.FAILED, Step.ABORTED)
+    return bool(state.dead) or state.step in OUT_OF_SERVICE_STEPS or state.step in (Step.FAILED, Step.ABORTED)

@@ -53,8 +53,8 @@ class Operation(msgspec.Struct, frozen=True):
     placement: StartCmdMsg | None = None
     """Of the engines that run or are being prepared; recorded launch parameters (seed S18)."""
     ever_started: bool = False
-    dead: bool = False
-    """The engine of this epoch died unasked and no operation has answered it yet."""
+    dead: frozenset[int] = frozenset()
+    """Endpoints whose engine of this epoch died unasked, and no operation has answered it yet."""
     reason: str = ""
     """Why this operation was asked for; the banner's words."""
     error: str | None = None
@@ -71,12 +71,21 @@ class Operation(msgspec.Struct, frozen=True):
     """Who stopped the engine on purpose; it is then paused, not abnormal."""
     leaving: str | None = None
     """Why the supervisor is on its way out."""
+    paused: str | None = None
+    """Why the engine, which runs, takes no new requests."""
+    drained: bool = False
+    """It has finished its requests and was stopped; what is missing from its gang so is no death."""
     relaunch_count: int = 0
     """Relaunches in this container's life; the N of the banner (seed S21)."""
 
     @property
     def instance_id(self) -> int:
         return self.placement.instance_id if self.placement is not None else 0
+
+    @property
+    def endpoint_ids(self) -> tuple[int, ...]:
+        """Of this pod; none before the first placement."""
+        return () if self.placement is None else tuple(endpoint.id for endpoint in self.placement.endpoints)
 
     @property
     def busy(self) -> bool:

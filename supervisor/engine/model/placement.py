@@ -8,33 +8,67 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+from msgspec.structs import replace
+
+from supervisor.unit import endpoints
 from supervisor.unit.model import Engine
+from supervisor.unit.values import MAX_PORT
 from supervisor.wire import Endpoint, StartCmdMsg
 
 LOOPBACK = "127.0.0.1"
-MAX_PORT = 65535
 
 
 def standalone(engine: Engine, *, job_name: str, role: str, pod_ip: str, epoch: int) -> StartCmdMsg:
-    """One pod, one rank, no controller (design 2, RestartWith = "local"): the epoch counts the starts."""
+    """One pod, no controller (design 2, RestartWith = "local"): the epoch counts the starts."""
     return StartCmdMsg(
         job_name=job_name,
         role=role,
         instance_id=0,
-        endpoints=(endpoint_of(engine, 0, pod_ip),),
+        endpoints=tuple(_endpoint(engine, number, pod_ip) for number in range(engine.endpoints)),
         master_dp_ip=LOOPBACK,
         epoch=epoch,
+        dp_size=engine.endpoints,
         node_addrs=(pod_ip,),
     )
 
 
-def endpoint_of(engine: Engine, endpoint_id: int, pod_ip: str) -> Endpoint:
+class Place(msgspec.Struct, frozen=True):
+    """Where this pod stands in its gang by its settings, for when no controller says so."""
+
+    node_rank: int
+    node_addrs: tuple[str, ...]
+    """One for each node."""
+    master_port: int
+    dp_size: int
+
+
+def placed(alone: StartCmdMsg, place: Place) -> StartCmdMsg:
+    """A `standalone` placement, put where the settings say. Its endpoints are numbered as a controller numbers them."""
+    nnodes, each = len(place.node_addrs), len(alone.endpoints)
+    headless = place.node_rank > 0 and place.dp_size < nnodes
+    return replace(
+        alone,
+        endpoints=tuple(
+            replace(endpoint, id=place.node_rank * each + local, headless=headless)
+            for local, endpoint in enumerate(alone.endpoints)
+        ),
+        node_rank=place.node_rank,
+        nnodes=nnodes,
+        node_addrs=place.node_addrs,
+        master_dp_ip=alone.master_dp_ip if nnodes == 1 else place.node_addrs[0],
+        master_port=place.master_port,
+        dp_size=place.dp_size,
+    )
+
+
+def _endpoint(engine: Engine, number: int, pod_ip: str) -> Endpoint:
     return Endpoint(
-        id=endpoint_id,
+        id=number,
         ip=pod_ip,
-        business_port=str(engine.base_port),
-        mgmt_port=str(engine.mgmt_port or engine.base_port),
-        bootstrap_port=str(engine.bootstrap_port),
+        business_port=str(endpoints.service_port(engine, number)),
+        mgmt_port=str(endpoints.management_port(engine, number)),
+        bootstrap_port=str(endpoints.bootstrap_port(engine, number)),
     )
 
 
@@ -64,8 +98,8 @@ def _is_port(text: str) -> bool:
 
 
 def variables(placement: StartCmdMsg, engine: Engine, *, pod_ip: str) -> dict[str, str]:
-    """The placement variables of design 2, for expansion and for the child's environment."""
-    endpoint = placement.endpoints[0]
+    """The placement variables of design 2 for one endpoint, for expansion and for the child's environment."""
+    endpoint = placement.endpoints[engine.endpoint_number]
     known: dict[str, str | int | None] = {
         "INSTANCE_ID": placement.instance_id,
         "JOB_NAME": placement.job_name,
@@ -81,7 +115,7 @@ def variables(placement: StartCmdMsg, engine: Engine, *, pod_ip: str) -> dict[st
         "POD_IP": pod_ip,
         "PORT": endpoint.business_port,
         "MGMT_PORT": endpoint.mgmt_port,
-        "BOOTSTRAP_PORT": endpoint.bootstrap_port or engine.bootstrap_port,
+        "BOOTSTRAP_PORT": endpoint.bootstrap_port or endpoints.bootstrap_port(engine, engine.endpoint_number),
         "DEVICE_IDS": ",".join(device.device_id for device in endpoint.device_infos) or None,
     }
     known.update({f"NODE_ADDR_{rank}": address for rank, address in enumerate(placement.node_addrs)})

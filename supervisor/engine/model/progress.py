@@ -44,9 +44,10 @@ class Broke(msgspec.Struct, frozen=True):
 
 
 class EngineDied(msgspec.Struct, frozen=True):
-    """A process of the running engine is gone and nobody asked for it."""
+    """A process of the endpoint's running engine is gone and nobody asked for it."""
 
     reason: str
+    endpoint_id: int = 0
 
 
 class ReportAccepted(msgspec.Struct, frozen=True):
@@ -73,6 +74,26 @@ class StartedLocally(msgspec.Struct, frozen=True):
 
     placement: StartCmdMsg
     epoch: int
+    endpoint_id: int = 0
+    again: bool = False
+    """It had run before in this container."""
+
+
+class ControllerAbsent(msgspec.Struct, frozen=True):
+    """No controller has placed this pod, and nobody waits for one any longer."""
+
+    placement: StartCmdMsg
+    reason: str
+
+
+class ControllerFound(msgspec.Struct, frozen=True):
+    """It has taken the registration of a pod without engines: their start is its business from now on."""
+
+
+class Adopted(msgspec.Struct, frozen=True):
+    """It has taken over engines that were started here without it."""
+
+    instance_id: int
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -95,6 +116,20 @@ class Leaving(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Paused(msgspec.Struct, frozen=True):
+    """The engine is to take no new requests."""
+
+    reason: str
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    """It is to take requests again."""
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """It has finished its requests, and was stopped."""
+
+
 class Tick(msgspec.Struct, frozen=True):
     pass
 
@@ -110,10 +145,16 @@ Event = (
     | ReportUndelivered
     | ControllerHeard
     | StartedLocally
+    | ControllerAbsent
+    | ControllerFound
+    | Adopted
     | Held
     | Released
     | Abandoned
     | Leaving
+    | Paused
+    | Resumed
+    | Drained
     | Tick
 )
 Outcome = tuple[Operation, tuple[Action, ...]]
@@ -126,8 +167,8 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             if event.serial != state.serial:
                 return state, ()
             return _effect(state, event, now)
-        case EngineDied(reason):
-            return _engine_died(state, reason, now)
+        case EngineDied(reason, endpoint_id):
+            return _engine_died(state, reason, endpoint_id, now)
         case ReportAccepted():
             return _report_accepted(state, event, settings, now)
         case ReportUndelivered(epoch):
@@ -136,16 +177,28 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             if 0 < term < state.term:
                 return state, ()  # a deposed leader; a poll carries no term
             return replace(state.heard(run_id, now), term=max(state.term, term)), ()
-        case StartedLocally(placement, epoch):
-            return _started_locally(state, placement, epoch, now), ()
+        case StartedLocally():
+            return _started_locally(state, event, now), ()
+        case ControllerAbsent(placement, reason):
+            return _controller_absent(state, placement, reason, settings, now)
+        case ControllerFound():
+            return _controller_found(state, now)
+        case Adopted(instance_id):
+            return _adopted(state, instance_id)
         case Held(by):
-            return replace(state, held_by=by, dead=False, freeze=None), ()
+            return replace(state, held_by=by, dead=frozenset(), freeze=None), ()
         case Released():
             return _released(state)
         case Abandoned(reason):
             return _abandoned(state, reason, now)
         case Leaving(reason):
             return replace(state, leaving=state.leaving or reason), ()
+        case Paused(reason):
+            return replace(state, paused=state.paused or reason), ()
+        case Resumed():
+            return _resumed(state)
+        case Drained():
+            return replace(state, drained=True), (Report("info", "drained: the engine has stopped"),)
         case Tick():
             return _tick(state, now)
 
@@ -159,7 +212,7 @@ def _effect(state: Operation, event: Stopped | Clean | Spawned | Loaded | Broke,
         case Spawned(), Step.STARTING:
             return _to(state, Step.LOADING, now), ()
         case Loaded(), Step.STARTING | Step.LOADING:
-            done = replace(_to(state, Step.DONE, now), freeze=None, dead=False, error=None)
+            done = replace(_to(state, Step.DONE, now), freeze=None, dead=frozenset(), error=None)
             return done, ()
         case Broke(_, reason), Step.STOPPING | Step.CLEANING | Step.STARTING | Step.LOADING:
             return _fail(state, reason, now)
@@ -183,17 +236,18 @@ def _fail(state: Operation, reason: str, now: float) -> Outcome:
     return failed, (Report("error", f"relaunch failed while {state.step}: {reason}; unfrozen"),)
 
 
-def _engine_died(state: Operation, reason: str, now: float) -> Outcome:
+def _engine_died(state: Operation, reason: str, endpoint_id: int, now: float) -> Outcome:
     if state.held_by is not None or state.leaving is not None:
         return state, ()
+    dead = state.dead | {endpoint_id}
     if state.step in (Step.STARTING, Step.LOADING):
         failed, actions = _fail(state, f"the engine died while loading: {reason}", now)
-        return replace(failed, dead=True), actions
+        return replace(failed, dead=dead), actions
     if state.step in (Step.STOPPING, Step.CLEANING, Step.PREPARED):
         return state, ()
     if state.step is Step.FAILED:
-        return replace(state, dead=True), ()  # told already: it is why the relaunch failed
-    return replace(state, dead=True), (Report("error", f"engine of epoch {state.epoch} died: {reason}"),)
+        return replace(state, dead=dead), ()  # told already: it is why the relaunch failed
+    return replace(state, dead=dead), (Report("error", f"engine of epoch {state.epoch} died: {reason}"),)
 
 
 def _report_accepted(state: Operation, event: ReportAccepted, settings: OperationSettings, now: float) -> Outcome:
@@ -240,18 +294,54 @@ def _report_undelivered(state: Operation, epoch: int, settings: OperationSetting
     return begun, (*actions, Report("warning", note))
 
 
-def _started_locally(state: Operation, placement: StartCmdMsg, epoch: int, now: float) -> Operation:
-    relaunches = state.relaunch_count + 1 if state.ever_started else state.relaunch_count
+def _started_locally(state: Operation, event: StartedLocally, now: float) -> Operation:
     return replace(
         _to(state, Step.LOADING, now),
-        placement=placement,
-        epoch=epoch,
+        placement=event.placement,
+        epoch=event.epoch,
         serial=state.serial + 1,
         ever_started=True,
-        dead=False,
+        dead=state.dead - {event.endpoint_id},
         error=None,
-        relaunch_count=relaunches,
+        paused=None,
+        drained=False,
+        relaunch_count=state.relaunch_count + event.again,
     )
+
+
+def _controller_absent(
+    state: Operation, placement: StartCmdMsg, reason: str, settings: OperationSettings, now: float
+) -> Outcome:
+    """Only a first start: whatever was started or prepared before belongs to an instance."""
+    if state.step is not Step.IDLE or state.ever_started or state.held_by is not None or state.leaving is not None:
+        return state, ()
+    alone = replace(state, epoch=state.epoch + 1, run_id=None, reason=reason, start_when_prepared=True)
+    begun, actions = begin_prepare(alone, placement, settings, now)
+    return begun, (*actions, Report("warning", f"started without a controller: {reason}"))
+
+
+def _controller_found(state: Operation, now: float) -> Outcome:
+    if not _about_to_start_alone(state):
+        return state, ()
+    waiting = replace(
+        _to(state, Step.IDLE, now),
+        serial=state.serial + 1,
+        placement=None,
+        start_when_prepared=False,
+        freeze=None,
+    )
+    return waiting, (Report("info", "the controller is there after all: it starts the engine"),)
+
+
+def _about_to_start_alone(state: Operation) -> bool:
+    return state.busy and state.start_when_prepared and not state.ever_started and state.instance_id == 0
+
+
+def _adopted(state: Operation, instance_id: int) -> Outcome:
+    if state.placement is None or state.instance_id != 0 or instance_id == 0:
+        return state, ()
+    placement = replace(state.placement, instance_id=instance_id)
+    return replace(state, placement=placement), (Report("info", f"the engine belongs to instance {instance_id} now"),)
 
 
 def _released(state: Operation) -> Outcome:
@@ -260,7 +350,17 @@ def _released(state: Operation) -> Outcome:
         return state, ()
     missing = state.ever_started and not state.busy
     note = f"released by an operator; it had been held by {state.held_by}"
-    return replace(state, held_by=None, dead=missing), (Report("info", note),)
+    dead = frozenset(state.endpoint_ids if missing else ())
+    return replace(state, held_by=None, dead=dead), (Report("info", note),)
+
+
+def _resumed(state: Operation) -> Outcome:
+    """What was drained meanwhile is missing from its gang, as if an operator had held it."""
+    if state.paused is None or state.leaving is not None:
+        return state, ()
+    note = f"resumed; it had been paused: {state.paused}"
+    missing = frozenset(state.endpoint_ids if state.drained and not state.busy else ())
+    return replace(state, paused=None, drained=False, dead=state.dead | missing), (Report("info", note),)
 
 
 def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
@@ -271,11 +371,13 @@ def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
         placement=None,
         run_id=None,
         ever_started=False,
-        dead=False,
+        dead=frozenset(),
         error=None,
         start_when_prepared=False,
         aborting=False,
         freeze=None,
+        paused=None,
+        drained=False,
     )
     return fresh, (Report("warning", f"engines of epoch {state.epoch} abandoned: {reason}"),)
 

@@ -14,7 +14,7 @@ from supervisor.wire import EndpointStatus, Step
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
-    """What is seen of the engine's process and probes."""
+    """What is seen of one endpoint's process and probes."""
 
     ready: bool
     """Its handshake has happened in this invocation."""
@@ -22,6 +22,7 @@ class EngineFacts(msgspec.Struct, frozen=True):
     """Which probe found it sick, in words; None while it is well."""
     in_grace: bool = False
     """Within `grace_period_sec` of the spawn: probe-derived abnormality is not counted yet."""
+    endpoint_id: int = 0
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -56,8 +57,12 @@ def _prepared(operation: Operation, now: float) -> Judgement:
 def _running(operation: Operation, facts: EngineFacts) -> Judgement:
     if not operation.ever_started:
         return Judgement(EndpointStatus.WAIT2START)
-    if operation.dead:
+    if operation.drained:
+        return Judgement(EndpointStatus.PAUSED)
+    if facts.endpoint_id in operation.dead:
         return Judgement(EndpointStatus.ABNORMAL, counted="the engine process is dead")
     if facts.unhealthy is not None:
         return Judgement(EndpointStatus.ABNORMAL, counted=None if facts.in_grace else facts.unhealthy)
+    if operation.paused is not None:
+        return Judgement(EndpointStatus.PAUSED)  # also while it ends: until then it may have requests
     return Judgement(EndpointStatus.NORMAL if facts.ready else EndpointStatus.INITIAL)

@@ -1,0 +1,194 @@
+"""One endpoint of this pod: its service seen as an engine, and how it is launched on its rank.
+
+The launch parameters come from the placement (seed S18). What can be done to the pod's engines, all at once, is in
+`pod_engine.py`; what the operation's state makes of what is seen here stands in `model/status.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from supervisor.engine.launchers import CannotLaunch, LaunchPlan, plan_launch, rank_of
+from supervisor.engine.launchers.environment import engine_environment
+from supervisor.engine.launchers.fabric import Fabric
+from supervisor.engine.model import placement as placements
+from supervisor.engine.model.devices import DevicesError, visible_devices
+from supervisor.engine.model.operation import Operation
+from supervisor.engine.model.reports import Observation
+from supervisor.engine.model.status import EngineFacts
+from supervisor.engine.segments import Segments, SegmentsOf
+from supervisor.engine.start_after import wait_for_peers
+from supervisor.service.launch import Launch, LaunchError, expanded_unit, unit_launch
+from supervisor.service.service import Service
+from supervisor.unit.model import Engine, Unit
+from supervisor.unit.state import UnitState
+from supervisor.unit.states import RunState, SubState
+from supervisor.wire import ExitInfo, StartCmdMsg
+
+log = logging.getLogger(__name__)
+
+
+class Here(msgspec.Struct, frozen=True):
+    """What all engines of this pod have in common; none of it changes in the life of the supervisor."""
+
+    pod_ip: str
+    environment: Mapping[str, str]
+    """The supervisor's own."""
+    fabric: Fabric | None
+    device_num: int
+    grace_period_sec: float
+
+
+class EndpointEngine:
+    """One per engine process of this pod."""
+
+    def __init__(
+        self, service: Service, here: Here, segments_of: SegmentsOf, operation: Callable[[], Operation]
+    ) -> None:
+        self.service = service
+        self.segments = Segments(service, segments_of)
+        self._here = here
+        self._operation = operation
+
+    @property
+    def unit(self) -> Unit:
+        return self.service.unit
+
+    @property
+    def engine(self) -> Engine:
+        engine = self.service.unit.engine
+        assert engine is not None, f"{self.service.unit.name} is no engine"
+        return engine
+
+    @property
+    def id(self) -> int:
+        """Its data-parallel rank in the gang; before the first placement its number in this pod."""
+        ids, number = self._operation().endpoint_ids, self.engine.endpoint_number
+        return ids[number] if ids else number
+
+    # --- launch --------------------------------------------------------------------------------------------------
+
+    def launch(self) -> Launch:
+        """What the service executes: the operation's placement through the unit's launcher. Raises LaunchError."""
+        placement = self._placed()
+        plan = self.plan(placement)
+        launch = unit_launch(self.unit, self._here.environment, self.variables(placement))
+        if not plan.serves_http and plan.probes != launch.probes:
+            log.info(
+                "rank %d serves no HTTP: its Http and Tcp probes are not asked, it is well while its processes live",
+                placement.node_rank,
+                extra={"unit": self.unit.name, "epoch": placement.epoch},
+            )
+        given = {**launch.environment, **self._devices()}
+        environment, left_out = engine_environment(given, plan.environment, plan.unwanted)
+        if left_out:
+            log.warning(
+                "left out of the engine's environment: %s",
+                "; ".join(left_out),
+                extra={"unit": self.unit.name, "epoch": placement.epoch},
+            )
+        return replace(
+            launch,
+            argv=plan.argv,
+            probes=plan.probes,
+            environment=environment,
+            critical_processes=plan.critical_processes,
+            # Its leader may just be telling it to end; for longer than in a relaunch nothing is to be hoped for.
+            stop_grace_sec=self.unit.service.stop.relaunch_timeout_sec if plan.ignores_kill_signal else None,
+        )
+
+    def plan(self, placement: StartCmdMsg) -> LaunchPlan:
+        """Raises LaunchError."""
+        expanded, _ = expanded_unit(self.unit, self._here.environment, self.variables(placement))
+        here, number = self._here, self.engine.endpoint_number
+        try:
+            return plan_launch(expanded, rank_of(placement, number, pod_ip=here.pod_ip, fabric=here.fabric))
+        except CannotLaunch as error:
+            raise LaunchError(str(error)) from error
+
+    def variables(self, placement: StartCmdMsg) -> dict[str, str]:
+        """Raises LaunchError."""
+        known = placements.variables(placement, self.engine, pod_ip=self._here.pod_ip)
+        for devices in self._devices().values():
+            known.setdefault("DEVICE_IDS", devices)
+        return known
+
+    async def before_spawn(self) -> None:
+        """Peers that must listen first; part of the start, within its deadline. Raises LaunchError."""
+        await wait_for_peers(self.plan(self._placed()).start_after)
+
+    def _placed(self) -> StartCmdMsg:
+        placement = self._operation().placement
+        if placement is None:
+            raise LaunchError("no placement yet: the controller has not started this instance")
+        return placement
+
+    def _devices(self) -> dict[str, str]:
+        environment = {**self._here.environment, **dict(self.unit.service.execution.environment)}
+        try:
+            return visible_devices(self.engine, environment, self._here.device_num)
+        except DevicesError as error:
+            raise LaunchError(str(error)) from error
+
+    # --- what is seen --------------------------------------------------------------------------------------------
+
+    def facts(self, now: float) -> EngineFacts:
+        state = self.service.state
+        spawned = state.spawned_at
+        complaint = state.complaints[0] if state.complaints else None
+        return EngineFacts(
+            ready=state.state is RunState.ACTIVE,
+            unhealthy=f"{complaint.probe}: {complaint.reason}" if complaint is not None else None,
+            in_grace=spawned is not None and now - spawned < self._here.grace_period_sec,
+            endpoint_id=self.id,
+        )
+
+    def death(self) -> str | None:
+        """Why the engine is dead though nobody asked for it; None while it lives or was stopped."""
+        state = self.service.state
+        return why_dead(state) if _died(state) else None
+
+    def observation(self) -> Observation:
+        state, operation = self.service.state, self._operation()
+        complaint = state.complaints[0] if state.complaints else None
+        return Observation(
+            epoch=operation.epoch,
+            endpoint_id=self.id,
+            step=operation.step,
+            pid=state.spawned_pid,
+            dead=self.id in operation.dead,
+            unhealthy=complaint.reason if complaint is not None else None,
+            ever_normal=state.ready_once,
+            probe=complaint.probe if complaint is not None else "liveness",
+            exit=_exit_info(state),
+        )
+
+
+def is_starting(state: UnitState) -> bool:
+    return state.state is RunState.ACTIVATING and state.sub_state is not SubState.AUTO_RESTART
+
+
+def why_dead(state: UnitState) -> str:
+    if state.fault is not None:
+        return state.fault.cause
+    return state.last_ending.cause if state.last_ending is not None else state.reason
+
+
+def _died(state: UnitState) -> bool:
+    if state.fault is not None:
+        return True  # seen at once, while the rest of its tree is still being ended
+    ending = state.last_ending
+    return state.state is RunState.FAILED and ending is not None and ending.asked_by is None
+
+
+def _exit_info(state: UnitState) -> ExitInfo | None:
+    if state.exit is not None:
+        return ExitInfo(code=state.exit.code, signal=state.exit.signal, cause=why_dead(state))
+    if state.last_ending is None:
+        return None
+    ending = state.last_ending
+    return ExitInfo(code=ending.code, signal=ending.signal, cause=ending.cause)
