@@ -122,14 +122,16 @@ class Reception:
             entry.reported.add(fault.identity)
         is_queued = entry.recovery is not None and entry.recovery.run is None
         if judgement.opens:
-            cause = Cause(RunReason.FAULT, fault.message, fault.probe_derived)
+            hardware = fault.category is wire.FaultCategory.HARDWARE
+            cause = Cause(RunReason.FAULT, fault.message, fault.probe_derived, hardware=hardware)
             needed = run_needed(entry.instance, self._registry.policy.relaunch)
             if needed is not None and not needed.endpoint_abnormal:
                 # A lost member is graver than a death, and says more.
                 cause = needed
             self._registry.open(entry, replace(cause, reporter=member.key), now)
         if entry.recovery and (judgement.to_run or (judgement.opens and is_queued)):
-            entry.recovery.inbox.post(Fault(member.key, message.epoch, fault.message, fault.probe_derived))
+            hardware = fault.category is wire.FaultCategory.HARDWARE
+            entry.recovery.inbox.post(Fault(member.key, message.epoch, fault.message, fault.probe_derived, hardware))
         return wire.FaultAnswer(
             recovery=judgement.recovery,
             run_id=entry.recovery.run_id if entry.recovery else None,

@@ -10,9 +10,10 @@ import signal
 import sys
 
 LONG_RUNNING = ("run", "controller")
+inherited_mask: set[int] = set()
 
 if sys.argv[1:2] and sys.argv[1] in LONG_RUNNING:
-    signal.pthread_sigmask(
+    inherited_mask = signal.pthread_sigmask(
         signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1}
     )
 
@@ -20,7 +21,7 @@ if sys.argv[1:2] and sys.argv[1] in LONG_RUNNING:
 def main() -> None:
     from supervisor.cli import podvisor
 
-    podvisor(prog_name="podvisor")
+    podvisor(prog_name="podvisor", obj=frozenset(inherited_mask))
 
 
 if __name__ == "__main__":

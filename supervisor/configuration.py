@@ -47,6 +47,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Configuration(msgspec.Struct, frozen=True):
+    options: Options
     settings: Settings
     units: tuple[Unit, ...]
     environment: Mapping[str, str]
@@ -75,6 +76,26 @@ class Configuration(msgspec.Struct, frozen=True):
 
 def configure(options: Options, environment: Mapping[str, str]) -> Configuration:
     """Raise ConfigurationError with all problems of all files."""
+    settings, units = read_files(options, environment)
+    supervisor = settings.supervisor
+    pod_ip = supervisor.pod_ip or _address_towards(supervisor.controller_url)
+    directory, warnings = _runtime_directory(environment)
+    return Configuration(
+        options=options,
+        settings=settings,
+        units=ported(units, supervisor.port_base),
+        environment=environment,
+        socket=options.socket or Path(supervisor.socket or directory / "podvisor.sock"),
+        state_dir=Path(supervisor.state_dir or directory),
+        pod_ip=pod_ip,
+        boot_id=str(uuid.uuid4()),
+        warnings=warnings,
+        fabric=_fabric(settings, pod_ip, options.config) if any(unit.engine for unit in units) else None,
+    )
+
+
+def read_files(options: Options, environment: Mapping[str, str]) -> tuple[Settings, tuple[Unit, ...]]:
+    """What stands in them now. Raise ConfigurationError with all problems of all files."""
     problems: list[Problem] = []
     settings: Settings | None = None
     units: tuple[Unit, ...] = ()
@@ -92,20 +113,7 @@ def configure(options: Options, environment: Mapping[str, str]) -> Configuration
         problems += _disagreements(units, settings, options, environment)
     if settings is None or problems:
         raise ConfigurationError(problems)
-    supervisor = settings.supervisor
-    pod_ip = supervisor.pod_ip or _address_towards(supervisor.controller_url)
-    directory, warnings = _runtime_directory(environment)
-    return Configuration(
-        settings=settings,
-        units=tuple(_ported(unit, supervisor.port_base) for unit in units),
-        environment=environment,
-        socket=options.socket or Path(supervisor.socket or directory / "podvisor.sock"),
-        state_dir=Path(supervisor.state_dir or directory),
-        pod_ip=pod_ip,
-        boot_id=str(uuid.uuid4()),
-        warnings=warnings,
-        fabric=_fabric(settings, pod_ip, options.config) if any(unit.engine for unit in units) else None,
-    )
+    return settings, units
 
 
 def settled_variables(configuration: Configuration) -> dict[str, str]:
@@ -149,7 +157,7 @@ def identity_of(configuration: Configuration, unit: Unit, nm_port: int) -> wire.
         config_digest=config_digest(unit, configuration.environment),
         version=VERSION,
         protocol=wire.PROTOCOL,
-        features=wire.FEATURES,
+        features=(*wire.FEATURES, *((wire.Action.RECOVER.value,) if unit.engine.recovers else ())),
         previous_container=configuration.previous_container,
     )
 
@@ -201,6 +209,10 @@ def _endpoint_number(unit: Unit) -> int:
 def _stays_local(endpoints: tuple[Unit, ...]) -> bool:
     engine = endpoints[0].engine
     return engine is not None and engine.restart_with is RestartWith.LOCAL
+
+
+def ported(units: Sequence[Unit], port_base: int | None) -> tuple[Unit, ...]:
+    return tuple(_ported(unit, port_base) for unit in units)
 
 
 def _ported(unit: Unit, port_base: int | None) -> Unit:

@@ -30,12 +30,11 @@ from supervisor.ending import (
 from supervisor.host import linux_host
 from supervisor.listeners import Listeners, open_listeners
 from supervisor.pod import Pod
-from supervisor.process.children import Children
+from supervisor.process.children import Children, stop_ignoring_signals
 from supervisor.process.output import ContainerStdout
 from supervisor.process.sink import Sink
 from supervisor.process.subreaper import become_subreaper, is_pid_one
 from supervisor.process.threads import in_thread_or_here
-from supervisor.settings import shutdown_timeout
 from supervisor.shared import logs
 from supervisor.shared.last_deadline import exit_after
 from supervisor.shared.listening import CannotListen
@@ -88,6 +87,7 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
     ending, section = Ending(), configuration.settings.supervisor
     if not is_pid_one():
         become_subreaper()
+    stop_ignoring_signals()
     children, stdout, stderr = Children(), ContainerStdout(STDOUT), ContainerStdout(STDERR)
     pod = Pod(configuration, linux_host(children, stdout, configuration.units), ending, nm_port=listeners.nm_port)
 
@@ -100,17 +100,15 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
         _written(stderr),
         _written(stdout),
         _beside(children.run),
-        _beside(partial(handle_signals, ending, section.exit_on_term, stderr.write, reopen)),
+        _beside(partial(handle_signals, ending, section.exit_on_term, stderr.write, reopen, pod.reloads.hang_up)),
     ):
         with logs.written_by(stderr.write):
             _greet(configuration)
-            budget = shutdown_timeout(section, configuration.units)
             await live(
                 pod,
                 ending,
-                budget,
                 go_online=partial(_go_online, pod, configuration, listeners),
-                set_last_deadline=lambda: exit_after(budget + LAST_ACT_SEC, _exit_code_now(ending)),
+                set_last_deadline=lambda: exit_after(pod.shutdown_sec() + LAST_ACT_SEC, _exit_code_now(ending)),
             )
     return ending.exit_code
 
@@ -118,12 +116,11 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
 async def live(
     pod: Pod,
     ending: Ending,
-    shutdown_sec: float,
     *,
     go_online: Callable[[], Awaitable[None]],
     set_last_deadline: Callable[[], None],
 ) -> None:
-    """From the first unit until, after `ending` was asked for, everything has stopped, in `shutdown_sec` at most.
+    """From the first unit until, after `ending` was asked for, everything has stopped, in `pod.shutdown_sec()` at most.
 
     An error of our own stops all units at once, in no order, and is raised when they have stopped.
     """
@@ -135,8 +132,9 @@ async def live(
         finally:
             set_last_deadline()
         began = trio.current_time()
-        await pod.leave(began + shutdown_sec)
-        await pod.stop(began + shutdown_sec)
+        deadline = began + pod.shutdown_sec()
+        await pod.leave(deadline)
+        await pod.stop(deadline)
         await pod.part()
         log.info("ended in %.1f s", trio.current_time() - began)
         nursery.cancel_scope.cancel(reason=ending.reason)

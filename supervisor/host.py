@@ -5,18 +5,20 @@ In one value, so that the whole life of a pod fits into a test that costs no tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import msgspec
 
-from supervisor.engine.pod_engine import Gate
+from supervisor.engine.hygiene import Gate
 from supervisor.engine.segments import SegmentsOf
 from supervisor.process.children import Children
 from supervisor.process.drops import DropObserver
 from supervisor.process.gate import run_gate
-from supervisor.process.output import ContainerStdout, Output, RateLimit
+from supervisor.process.output import ContainerStdout, Output, rate_limit_of
 from supervisor.process.segments import segments_of
+from supervisor.process.threads import in_thread_or_here
+from supervisor.reload import Files
 from supervisor.service.processes import LinuxProcesses, Processes
 from supervisor.service.unit_output import UnitOutput
 from supervisor.unit.model import Unit
@@ -29,6 +31,10 @@ class Host(msgspec.Struct, frozen=True):
     output_of: Callable[[Unit, DropObserver], UnitOutput]
     """Made once for each unit, and kept over all its invocations."""
     write_stdout: Callable[[bytes], None]
+    without_blocking: Callable[[Callable[[], Files]], Awaitable[Files]] = partial(
+        in_thread_or_here, abandon_on_cancel=True
+    )
+    """Reads files that may be on a disk that hangs, which must not hold up the end."""
 
 
 def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit]) -> Host:
@@ -37,22 +43,24 @@ def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit
         processes=LinuxProcesses(children),
         gate=partial(run_gate, children),
         segments_of=segments_of,
-        output_of=partial(_output, stdout, "pass" if len(units) == 1 else "prefix"),
+        output_of=partial(_output, stdout, units[0].name if len(units) == 1 else None),
         write_stdout=stdout.write,
     )
 
 
-def _output(stdout: ContainerStdout, default_mode: str, unit: Unit, drops: DropObserver) -> Output:
+def _output(stdout: ContainerStdout, alone: str | None, unit: Unit, drops: DropObserver) -> Output:
+    """`alone`: the only unit there was at the start, whose lines need no name; those that a reload adds have one."""
     logging = unit.service.logging
-    limit = RateLimit(logging.rate_limit_interval_sec, logging.rate_limit_burst)
+    default_mode = "pass" if unit.name == alone else "prefix"
     return Output(
         unit.name,
         logging.stdout or default_mode,
         stdout,
         stderr_mode=logging.stderr,
         tail_bytes=logging.tail_bytes,
-        rate_limit=limit if logging.rate_limit_burst else None,
+        rate_limit=rate_limit_of(logging),
         rotate_size=logging.rotate_size,
         rotate_keep=logging.rotate_keep,
+        default_mode=default_mode,
         drops=drops,
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -16,7 +15,7 @@ import trio
 
 from supervisor import wire
 from supervisor.api.readiness import Readiness, readiness
-from supervisor.configuration import Configuration, identity_of, place_of, settled_variables
+from supervisor.configuration import Configuration, identity_of, place_of, ported, read_files, settled_variables
 from supervisor.ending import EXIT_OK, Ending
 from supervisor.engine.endpoint_engine import EndpointEngine, Here
 from supervisor.engine.model import progress
@@ -28,18 +27,24 @@ from supervisor.engine.model.rules import coordinated_rules, standalone_rules
 from supervisor.engine.pod_engine import PodEngine
 from supervisor.engine.pod_engine import Surroundings as EngineSurroundings
 from supervisor.engine.register_manager import RegisterManager, ServicePorts
+from supervisor.engine.run_history import RunHistory
 from supervisor.engine.supervision import NOBODY, EngineSupervision, Observers, SupervisionSettings
 from supervisor.host import Host
 from supervisor.pod_events import PodEvents
 from supervisor.pod_metrics import Gauges, PodMetrics
 from supervisor.process.drops import Drop
+from supervisor.reload import Files, Reloads, Workshop
+from supervisor.service.exit_archive import ExitArchive
+from supervisor.service.exits import Exits
 from supervisor.service.launch import unit_launch
 from supervisor.service.operations import nothing_to_wait_for
 from supervisor.service.outcomes import Observer, Transition
+from supervisor.service.rearrangement import Definition
 from supervisor.service.service import Service
 from supervisor.service.units import Units
+from supervisor.settings import differing_keys, shutdown_timeout
 from supervisor.unit import endpoints as ports
-from supervisor.unit.events import ReportStartLimit
+from supervisor.unit.events import RecordEnding, ReportStartLimit
 from supervisor.unit.graph import Graph
 from supervisor.unit.model import Engine, EngineStart, RestartWith, StartLimitAction, Unit
 from supervisor.unit.state import Rules, rules_of
@@ -81,11 +86,13 @@ class Pod:
             lambda: {**configuration.environment, **self._placement()},
             started_elsewhere=[unit.name for unit in configuration.units if self._waits_for_controller(unit)],
         )
+        self._archive = ExitArchive(configuration.state_dir, configuration.boot_id)
         for unit in configuration.units:
             self.units.add(self._service(unit))
         for endpoints in configuration.engines:
             supervision = self._supervise(endpoints, nm_port)
             self.supervisions[supervision.engine.name] = supervision
+        self.reloads = Reloads(self.units, Workshop(self._service, self._definition, self._in_gang), self._read_files)
 
     @property
     def supervision(self) -> EngineSupervision | None:
@@ -104,7 +111,9 @@ class Pod:
             self.units.start_all(asked_by=ASKED_BY)
             for supervision in self.supervisions.values():
                 await nursery.start(supervision.run)
+            await nursery.start(self.reloads.run)
             nursery.start_soon(self._hurry_when_told)
+            nursery.start_soon(self._archive.run)
             nursery.start_soon(self.events.watch_ending, self._ending)
             task_status.started()
 
@@ -132,7 +141,12 @@ class Pod:
     async def _bid_farewell(self, reason: str) -> None:
         for supervision in self.supervisions.values():
             supervision.operator.feed(progress.Leaving(reason))
+        self.reloads.close(reason)
         await self.farewell()
+
+    def shutdown_sec(self) -> float:
+        """How long an orderly stop of the units that are here now may take."""
+        return shutdown_timeout(self._configuration.settings.supervisor, [service.unit for service in self.units])
 
     async def part(self) -> None:
         """After `stop`. A container that is to be restarted comes back: it is missed until then."""
@@ -143,6 +157,7 @@ class Pod:
         left = await self.units.stop_all(deadline, asked_by=ASKED_BY, reason=self._ending.reason)
         for name, report in left.items():
             log.error("%s is not gone: %s", name, "; ".join(report.survivors), extra={"unit": name})
+        self._archive.flush()
 
     def readiness(self, registered: bool | None, instance: str = "") -> Readiness:
         """`registered`: whether the controller knows this pod; None without one. `instance`: why it does not serve."""
@@ -194,27 +209,37 @@ class Pod:
         return known if self.supervision is None else known | self.supervision.engine.placement_variables()
 
     def _service(self, unit: Unit) -> Service:
-        environment = self._configuration.environment
-        output, observers = self._host.output_of(unit, self._dropped), self._observers(unit)
-        if unit.engine is None:
-            return Service(
-                unit,
-                rules_of(unit),
-                self._host.processes,
-                output,
-                lambda: unit_launch(unit, environment, self._placement()),
-                around=self.units.surroundings_of(unit.name),
-                observers=observers,
-            )
+        exits, definition = Exits(self._archive.earlier(unit.name)), self._definition(unit)
+        before_spawn = nothing_to_wait_for if unit.engine is None else partial(self._before_spawn, unit)
         return Service(
             unit,
-            self._engine_rules(unit),
+            definition.rules,
             self._host.processes,
-            output,
-            lambda: self._endpoint(unit).launch(),
-            around=self.units.surroundings_of(unit.name, partial(self._before_spawn, unit)),
-            observers=observers,
+            self._host.output_of(unit, self._dropped),
+            definition.launch,
+            around=self.units.surroundings_of(unit.name, before_spawn),
+            observers=self._observers(unit, exits),
+            exits=exits,
         )
+
+    def _definition(self, unit: Unit) -> Definition:
+        if unit.engine is not None:
+            return Definition(unit, self._engine_rules(unit), lambda: self._endpoint(unit).launch())
+        environment = self._configuration.environment
+        return Definition(unit, rules_of(unit), lambda: unit_launch(unit, environment, self._placement()))
+
+    async def _read_files(self) -> Files:
+        """As they are now. Raise ConfigurationError."""
+        return await self._host.without_blocking(self._files)
+
+    def _files(self) -> Files:
+        configuration = self._configuration
+        settings, units = read_files(configuration.options, configuration.environment)
+        in_force = configuration.settings
+        return Files(ported(units, in_force.supervisor.port_base), differing_keys(in_force, settings))
+
+    def _in_gang(self, unit: Unit) -> bool:
+        return unit.engine is not None and self._is_coordinated(unit)
 
     def _engine_rules(self, unit: Unit) -> Rules:
         if not self._is_coordinated(unit):
@@ -269,20 +294,22 @@ class Pod:
                     fabric=configuration.fabric,
                     device_num=section.device_num,
                     grace_period_sec=section.grace_period_sec,
+                    shared_memory_is_private=section.shm_scope == "pod",
+                    gate=self._host.gate,
+                    segments_of=self._host.segments_of,
                 ),
-                booted_at_wall=time.time(),
                 services=tuple(self.units.get(endpoint.name) for endpoint in endpoints),
                 dependencies_active=lambda: self.units.dependencies_active(unit.name),
-                gate=self._host.gate,
-                segments_of=self._host.segments_of,
                 write_stdout=self._host.write_stdout,
             ),
             RegisterManager(identity, _service_ports(unit.engine), state_dir),
+            RunHistory(state_dir),
             SupervisionSettings(
                 operation=OperationSettings(
                     enabled=fault.enable_engine_relaunch,
                     freeze=FreezeLimits(fault.engine_restart_freeze_sec, fault.engine_restart_freeze_silence_sec),
                     alone_after_sec=unit.service.restart.reset_sec,
+                    recovers=unit.engine.recovers,
                 ),
                 arbiter=ArbiterSettings(section.heartbeat_interval_seconds, section.suicide_threshold),
                 drain=DrainSettings(section.drain_delay_sec, section.drain_sec),
@@ -300,13 +327,17 @@ class Pod:
             arbiter=(self.events.arbiter_counted,),
         )
 
-    def _observers(self, unit: Unit) -> tuple[Observer, ...]:
+    def _observers(self, unit: Unit, exits: Exits) -> tuple[Observer, ...]:
         def end_at_start_limit(transition: Transition) -> None:
             for action in transition.actions:
                 if isinstance(action, ReportStartLimit):
                     self._start_limit_hit(unit, action)
 
-        return (self.events.unit_moved, self.metrics.unit_moved, end_at_start_limit)
+        def keep_exits(transition: Transition) -> None:
+            if any(isinstance(action, RecordEnding) for action in transition.actions):
+                self._archive.note(unit.name, lambda: exits.views)
+
+        return (self.events.unit_moved, self.metrics.unit_moved, end_at_start_limit, keep_exits)
 
     def _dropped(self, drop: Drop) -> None:
         self.events.output_dropped(drop)

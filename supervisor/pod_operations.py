@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING
 import trio
 
 from supervisor import wire
-from supervisor.api.operations import ControllerAway, NoSuchUnit, Refused
+from supervisor.api.operations import ControllerAway, NoSuchUnit, Refused, WrongFiles
 from supervisor.engine.controller_errors import ControllerError, ControllerUnreachable
 from supervisor.engine.model import progress
 from supervisor.engine.model.operation import Operation
 from supervisor.engine.supervision import CannotPlace
 from supervisor.pod import Pod
 from supervisor.process.tail import Follower, Gap, Line, Tail, follow, merged
+from supervisor.reload import ReloadRefused
 from supervisor.service import units
 from supervisor.service.outcomes import StartFailed
 from supervisor.service.service import Service
 from supervisor.shared.event_ring import EventRing
+from supervisor.unit.errors import ConfigurationError
+from supervisor.unit_views import graph_view, problems_body, reload_view
 
 if TYPE_CHECKING:
     from supervisor.engine.link import ControllerLink
@@ -93,6 +96,8 @@ class PodOperations:
         if supervision is None:
             raise Refused("there is no engine unit in this pod")
         if not supervision.coordinated:
+            if any(endpoint.restoring for endpoint in supervision.engine.endpoints):
+                raise Refused(f"a snapshot of {supervision.engine.name} is being restored: ask again when it is ready")
             try:
                 async with trio.open_nursery() as nursery:
                     for service in supervision.engine.services:
@@ -114,6 +119,21 @@ class PodOperations:
             message=f"run {run.id} relaunches instance {instance_id}; `podvisor relaunches {run.id}` shows it",
             run_id=run.id,
         )
+
+    async def reload(self, asked_by: str, *, dry_run: bool) -> wire.ReloadView:
+        """Raises Refused while another one is carried out or the pod leaves, WrongFiles."""
+        reloads = self._pod.reloads
+        try:
+            outcome = await (reloads.preview() if dry_run else reloads.reload(asked_by))
+        except ReloadRefused as refused:
+            raise Refused(str(refused)) from refused
+        except ConfigurationError as error:
+            raise WrongFiles(problems_body(error.problems)) from error
+        return reload_view(outcome, dry_run=dry_run)
+
+    def graph(self) -> wire.GraphView:
+        states = {service.unit.name: service.state.state for service in self._pod.units}
+        return graph_view([service.unit for service in self._pod.units], states)
 
     async def drain(self, asked_by: str) -> wire.Drained:
         """Returns when the engines have finished their requests. Cancelled: the drain goes on."""
@@ -218,8 +238,7 @@ async def _following(follower: Follower, backlog: Sequence[wire.LogLine]) -> Asy
 
 
 def _exits(service: Service) -> wire.ExitsView:
-    newest_first = reversed(list(service.exits))
-    return wire.ExitsView(unit=service.unit.name, exits=tuple(record.view for record in newest_first))
+    return wire.ExitsView(unit=service.unit.name, exits=service.exits.views)
 
 
 def _shown(line: Line) -> wire.LogLine:

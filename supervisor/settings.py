@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -32,11 +32,19 @@ from supervisor.settings_file import (
     tls_mistakes,
     word,
 )
+from supervisor.unit.descent import DIAGNOSE_SEC
 from supervisor.unit.graph import Graph
 from supervisor.unit.model import Unit
 from supervisor.unit.values import Mismatch, list_of, mapped, matching
 
-__all__ = ["ConfigurationError", "Settings", "load_settings", "runtime_directories", "shutdown_timeout"]
+__all__ = [
+    "ConfigurationError",
+    "Settings",
+    "differing_keys",
+    "load_settings",
+    "runtime_directories",
+    "shutdown_timeout",
+]
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -147,6 +155,9 @@ class SupervisorSection:
     )
     rendezvous_ports: tuple[int, int] = setting(_ports, (29500, 29599), "ports that rotate with the epoch")
     fabric_interface: str | None = setting(word, None, "interface of vLLM's, SGLang's collectives; default: pod_ip's")
+    shm_scope: str = setting(
+        one_of("pod", "shared"), "pod", "who has segments in /dev/shm; shared: hostIPC, hostPath, sidecars"
+    )
     log_level: str = setting(one_of("debug", "info", "warning", "error"), "info", "the least level logged")
     log_format: str = setting(one_of("json", "text"), "text", "one JSON object a line, or text for people")
 
@@ -355,9 +366,23 @@ def _periods(settings: Settings) -> Iterator[Mistake]:
         yield Mistake(section, "engine_restart_freeze_silence_sec", message)
 
 
+def _diagnosis_sec(unit: Unit) -> float:
+    return DIAGNOSE_SEC if unit.engine is not None and unit.engine.diagnose_exec is not None else 0.0
+
+
+def differing_keys(before: Settings, after: Settings) -> tuple[str, ...]:
+    """`section.key` of what is not the same in both."""
+    return tuple(
+        f"{section}.{key.name}"
+        for section, kind in SECTIONS.items()
+        for key in fields(kind)
+        if getattr(getattr(before, section), key.name) != getattr(getattr(after, section), key.name)
+    )
+
+
 def shutdown_timeout(supervisor: SupervisorSection, units: Sequence[Unit]) -> float:
     """Seconds that an orderly stop may take: as set, else what the slowest chain of stops needs."""
     if supervisor.shutdown_timeout_sec is not None:
         return supervisor.shutdown_timeout_sec
-    stops = {unit.name: unit.service.stop.timeout_sec for unit in units}
+    stops = {unit.name: unit.service.stop.timeout_sec + _diagnosis_sec(unit) for unit in units}
     return Graph.of(units).longest_chain(stops) + SHUTDOWN_MARGIN_SEC

@@ -1,6 +1,7 @@
 """What the signals of the supervisor itself mean (design 3).
 
-SIGTERM and SIGINT end it, SIGQUIT shows what it does, SIGUSR1 opens log files anew and mends the control socket.
+SIGTERM and SIGINT end it, SIGHUP reloads the unit files, SIGQUIT shows what it does, SIGUSR1 opens log files anew and
+mends the control socket.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ async def handle_signals(
     exit_on_term: str,
     write_stderr: Callable[[bytes], None],
     reopen: Callable[[], None],
+    reload: Callable[[], None],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -48,7 +50,7 @@ async def handle_signals(
                 log.info("SIGUSR1: log files are opened anew; the control socket is made anew if it is lost")
                 reopen()
             else:
-                log.warning("SIGHUP: reloading unit files is not there yet; nothing was changed")
+                reload()
 
 
 def _end(ending: Ending, asked: int, name: str, exit_code: int) -> None:

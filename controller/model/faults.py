@@ -10,7 +10,7 @@ from controller.model.instance import Instance, InstanceStatus
 from controller.model.member import MemberKey, same_boot
 from controller.model.relaunch.run import Run, RunStep
 from controller.model.settings import RelaunchSettings
-from supervisor.wire import EngineHealth, Recovery, SoftwareFaultMsg
+from supervisor.wire import EngineHealth, FaultCategory, Recovery, SoftwareFaultMsg
 
 ENGINE_DEAD = 0x1000001
 ENGINE_UNHEALTHY = 0x1000002
@@ -26,11 +26,6 @@ class FaultLevel(IntEnum):
     L4 = 4
     L5 = 5
     L6 = 6
-
-
-class FaultCategory(StrEnum):
-    SOFTWARE = "software"
-    HARDWARE = "hardware"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +84,7 @@ def classify(message: SoftwareFaultMsg, member: MemberKey) -> SoftwareFault:
     return SoftwareFault(
         identity=FaultIdentity(member, message.epoch, message.engine_id, message.pid),
         level=level,
-        category=FaultCategory.SOFTWARE,
+        category=message.category,
         code=code,
         message=f"engine {message.engine_id} on {message.pod_ip}: {message.exception_message}",
         boot_id=message.boot_id,
@@ -133,6 +128,8 @@ def judge_report(
         return Judgement(Recovery.NONE, selection.reason)
     if outdated := _outdated(fault, instance):
         return Judgement(Recovery.NONE, outdated)
+    if fault.category is FaultCategory.HARDWARE:
+        return _hardware(fault, instance, run, handled)
     if run is not None:
         return _during(fault, run, settings)
     if other_strategy is not None:
@@ -158,6 +155,18 @@ def _outdated(fault: SoftwareFault, instance: Instance) -> str | None:
     if not same_boot(member.boot_id, fault.boot_id):
         return f"the report is of boot {fault.boot_id}, {member.address} is in boot {member.boot_id}"
     return None
+
+
+def _hardware(
+    fault: SoftwareFault, instance: Instance, run: Run | None, handled: frozenset[FaultIdentity]
+) -> Judgement:
+    """What is tried in place cannot help: nobody freezes for it, and the containers restart (design 8)."""
+    reason = "a device is gone: not relaunched in place"
+    if run is not None:
+        return Judgement(Recovery.NONE, reason, to_run=run.step not in (RunStep.PHASE2, RunStep.CLEANUP))
+    if no_run := _no_run(fault, instance, handled):
+        return Judgement(Recovery.NONE, no_run)
+    return Judgement(Recovery.NONE, reason, opens=True)
 
 
 def _during(fault: SoftwareFault, run: Run, settings: RelaunchSettings) -> Judgement:

@@ -16,6 +16,7 @@ from generators import markdown
 from generators.markdown import code
 from generators.written import NOT_SET, as_written
 from supervisor.unit.cross_checks import PROBE_SECTIONS
+from supervisor.unit.differences import Takes, takes, target_of
 from supervisor.unit.keys import LIVENESS_ACTION, SECTIONS, Key, Table
 from supervisor.unit.layers import Layered, layer
 from supervisor.unit.model import Canary, Unit
@@ -24,12 +25,13 @@ from supervisor.unit.toml_lines import read_toml
 from supervisor.unit.unsupported import NOT_CARRIED_OUT
 from supervisor.unit.values import shown
 
-SOURCES = tuple(f"supervisor/unit/{name}.py" for name in ("keys", "model", "parse", "unsupported"))
+SOURCES = tuple(f"supervisor/unit/{name}.py" for name in ("keys", "model", "parse", "differences", "unsupported"))
 INTRODUCTION = f"""
 How files become units, and what the keys have to do with each other, is in [unit files](../unit-files.md).
-`{NOT_SET}` means "not set". A key that this version does not carry out is refused with a message that says so.
+`{NOT_SET}` means "not set". What a change takes is what [a reload](../operations.md#reloading) does to the unit.
+A key that this version does not carry out is refused with a message that says so.
 """
-HEADER = ("key", "expected", "default", "carried out", "meaning")
+HEADER = ("key", "expected", "default", "a change takes", "carried out", "meaning")
 
 _PROBES = "\n".join(f"[{section}]\nTcp = 'localhost:1'" for section in PROBE_SECTIONS)
 _KINDS = {
@@ -112,7 +114,7 @@ def _row(entry: Key | Table, path: str, table: Table, holders: Holders) -> tuple
             expected += f", or its {code(entry.shorthand)} alone"
     if entry.name in table.required:
         default = "**required**"
-    return code(entry.name), expected, default, _carried_out(path), entry.doc
+    return code(entry.name), expected, default, _takes(path, entry), _carried_out(path), entry.doc
 
 
 def _default(key: Key, holders: Holders) -> str:
@@ -127,6 +129,12 @@ def _default(key: Key, holders: Holders) -> str:
     }
     usual = next(iter(found.values()), NOT_SET)
     return "; ".join((usual, *(f"{value} for {kind}" for kind, value in found.items() if value != usual)))
+
+
+def _takes(path: str, entry: Key | Table) -> Takes:
+    """Of the keys of inner tables, whatever the key takes whose value they make."""
+    section = SECTIONS.get(path.partition(".")[0])
+    return Takes.RESTART if section is None else takes(target_of(section, entry))
 
 
 def _carried_out(path: str) -> str:

@@ -18,6 +18,7 @@ _STATUS = {
     wire.ErrorCode.WRONG_INSTANCE: 400,
     wire.ErrorCode.MALFORMED: 400,
     wire.ErrorCode.DOES_NOT_FIT: 422,
+    wire.ErrorCode.UNSUPPORTED: 422,
     wire.ErrorCode.FAILED: 500,
 }
 """Everything else is a conflict with what is going on here: 409."""
@@ -81,4 +82,5 @@ def _error(refused: CommandRefused, status: wire.NodeManagerStatus) -> wire.Erro
         term=status.term,
         epoch=status.epoch,
         boot_id=status.boot_id,
+        category=refused.category,
     )

@@ -28,6 +28,14 @@ class Refused(Exception):
     """The operation cannot be done now; the message says why and what to do."""
 
 
+class WrongFiles(Exception):
+    """Problems in files; nothing was changed."""
+
+    def __init__(self, body: wire.ProblemsBody) -> None:
+        super().__init__(body.message)
+        self.body = body
+
+
 class ControllerAway(Exception):
     """What was asked needs the controller, and that cannot be reached; nothing was done."""
 
@@ -60,6 +68,11 @@ class Operations(Protocol):
     async def start_standalone(self, name: str, *, asked_by: str) -> wire.UnitView: ...
 
     async def relaunch(self, asked_by: str) -> wire.RelaunchBegun: ...
+
+    async def reload(self, asked_by: str, *, dry_run: bool) -> wire.ReloadView:
+        """Raises WrongFiles."""
+
+    def graph(self) -> wire.GraphView: ...
 
     async def drain(self, asked_by: str) -> wire.Drained: ...
 
@@ -119,11 +132,30 @@ def operations_app(operations: Operations, token: TokenFile | None) -> QuartTrio
     async def relaunch() -> Response:
         return answer(await operations.relaunch(API_USER))
 
+    @app.post("/v1/reload")
+    async def reload() -> Response:
+        dry_run = _flag("dry_run", request.args.get("dry_run"))
+        try:
+            return answer(await operations.reload(API_USER, dry_run=dry_run))
+        except WrongFiles as wrong:
+            return answer(wrong.body, 422)
+
+    @app.get("/v1/graph")
+    async def graph() -> Response:
+        return answer(operations.graph())
+
     @app.post("/v1/drain")
     async def drain() -> Response:
         return answer(await operations.drain(API_USER))
 
     return app
+
+
+def _flag(name: str, written: str | None) -> bool:
+    if written not in (None, "0", "1"):
+        message = f"{name}: found {written!r}, expected 0 or 1"
+        raise Refusal(400, wire.ErrorBody(error=wire.ErrorCode.MALFORMED, message=message))
+    return written == "1"
 
 
 def _logs(

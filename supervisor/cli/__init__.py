@@ -17,19 +17,10 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 _COMMANDS = (
-    "run",
-    "verify",
-    "status",
-    "logs",
-    "events",
-    "exits",
-    "kill",
-    "start",
-    "stop",
-    "restart",
-    "reset-failed",
-    "relaunch",
-    "drain",
+    *("run", "verify", "schema", "graph", "convert"),
+    *("status", "logs", "events", "exits", "kill"),
+    *("start", "stop", "restart", "reset-failed", "relaunch", "reload", "drain"),
+    *("completion",),
 )
 ENTRY_POINTS = "podvisor.commands"
 

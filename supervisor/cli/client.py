@@ -28,8 +28,11 @@ __all__ = [
     "Supervisor",
     "interrupted_by_hand",
     "json_option",
+    "optional_unit_argument",
     "socket_option",
+    "unit_argument",
     "unit_path",
+    "units_argument",
 ]
 
 EXIT_INTERRUPTED = 130
@@ -37,6 +40,9 @@ EXIT_INTERRUPTED = 130
 
 ANSWER_SEC = 120.0
 """Stopping a unit may take its whole stop budget."""
+CONNECT_SEC = 5.0
+COMPLETION_SEC = 0.5
+"""How long somebody who has pressed TAB is kept waiting."""
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 F = TypeVar("F", bound=Callable[..., object])
@@ -53,6 +59,29 @@ def socket_option(command: F) -> F:
         help="The supervisor's control socket.  [env: PODVISOR_SOCKET]",
     )
     return option(command)
+
+
+def unit_argument(command: F) -> F:
+    """UNIT, completed from the running supervisor."""
+    return click.argument("unit", shell_complete=_known_units)(command)
+
+
+def optional_unit_argument(command: F) -> F:
+    return click.argument("unit", required=False, shell_complete=_known_units)(command)
+
+
+def units_argument(command: F) -> F:
+    return click.argument("units", nargs=-1, metavar="[UNIT]...", shell_complete=_known_units)(command)
+
+
+def _known_units(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The names that begin so; none at all if nobody answers at once: a shell is no place for an error message."""
+    try:
+        supervisor = Supervisor(context.params.get("socket_path"), patience_sec=COMPLETION_SEC)
+        names = [unit.name for unit in supervisor.get("/v1/units", wire.UnitsView).units]
+    except (CommandFailed, wire.WireError):
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))
 
 
 def default_socket() -> Path:
@@ -72,18 +101,19 @@ def unit_path(name: str, *below: str) -> str:
 class Supervisor:
     """One conversation with the supervisor."""
 
-    def __init__(self, socket_path: Path | None) -> None:
+    def __init__(self, socket_path: Path | None, *, patience_sec: float = ANSWER_SEC) -> None:
         self._path = socket_path or default_socket()
+        self._patience_sec = patience_sec
 
     def get(self, path: str, answer: type[Answer]) -> Answer:
-        return wire.decode(answer, self._request("GET", path, None))
+        return wire.decode(answer, self._request("GET", path, None, self._patience_sec))
 
     def post(self, path: str, body: msgspec.Struct | None = None) -> bytes:
-        return self._request("POST", path, body)
+        return self._request("POST", path, body, self._patience_sec)
 
     def post_at_leisure(self, path: str) -> bytes:
         """For what ends by itself, after a time that the settings say."""
-        return self._request("POST", path, None, answer_sec=None)
+        return self._request("POST", path, None, None)
 
     @contextmanager
     def lines(self, path: str) -> Iterator[Iterator[str]]:
@@ -94,9 +124,7 @@ class Supervisor:
                 raise refused(response)
             yield response.iter_lines()
 
-    def _request(
-        self, method: str, path: str, body: msgspec.Struct | None, answer_sec: float | None = ANSWER_SEC
-    ) -> bytes:
+    def _request(self, method: str, path: str, body: msgspec.Struct | None, answer_sec: float | None) -> bytes:
         with self._client(read_sec=answer_sec) as client, _reachable(self._path):
             response = client.request(method, path, content=wire.encode(body) if body is not None else b"")
         if response.is_error:
@@ -107,7 +135,7 @@ class Supervisor:
         return httpx.Client(
             base_url="http://podvisor",
             transport=httpx.HTTPTransport(uds=str(self._path)),
-            timeout=httpx.Timeout(read_sec, connect=5.0),
+            timeout=httpx.Timeout(read_sec, connect=min(CONNECT_SEC, self._patience_sec)),
             trust_env=False,
         )
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from supervisor import wire
-from supervisor.cli.client import Supervisor, json_option, socket_option, unit_path
+from supervisor.cli.client import Supervisor, json_option, optional_unit_argument, socket_option, unit_path
 from supervisor.shared.words import duration, table
 
 
 @click.command("exits")
-@click.argument("unit", required=False)
+@optional_unit_argument
 @json_option
 @socket_option
 def command(unit: str | None, as_json: bool, socket_path: Path | None) -> None:
@@ -30,6 +30,10 @@ def command(unit: str | None, as_json: bool, socket_path: Path | None) -> None:
     click.echo(wire.encode(every) if as_json else _table(every.units))
 
 
+def _evidence(exit_: wire.ExitView) -> str:
+    return f" ({len(exit_.diagnosis)} lines of evidence: --json)" if exit_.diagnosis else ""
+
+
 def _table(units: tuple[wire.ExitsView, ...] | list[wire.ExitsView]) -> str:
     exits = sorted(((exit_.at, view.unit, exit_) for view in units for exit_ in view.exits), key=lambda one: one[:2])
     if not exits:
@@ -41,7 +45,7 @@ def _table(units: tuple[wire.ExitsView, ...] | list[wire.ExitsView]) -> str:
             str(exit_.pid or "-"),
             duration(exit_.uptime_sec),
             "-" if exit_.epoch is None else str(exit_.epoch),
-            " ".join(exit_.cause.split()) + ("" if exit_.asked else ", not asked for"),
+            " ".join(exit_.cause.split()) + ("" if exit_.asked else ", not asked for") + _evidence(exit_),
         )
         for at, unit, exit_ in reversed(exits)
     ]

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from supervisor import wire
-from supervisor.cli.client import Supervisor, json_option, socket_option, unit_path
+from supervisor.cli.client import Supervisor, json_option, socket_option, unit_argument, unit_path
 
 
 @click.command("kill")
-@click.argument("unit")
+@unit_argument
 @click.option("-s", "--signal", metavar="SIGNAL", default="SIGTERM", show_default=True, help="By name or by number.")
 @click.option(
     "--kill-whom",

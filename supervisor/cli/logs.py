@@ -8,11 +8,11 @@ from urllib.parse import urlencode
 import click
 
 from supervisor import wire
-from supervisor.cli.client import Supervisor, interrupted_by_hand, json_option, socket_option
+from supervisor.cli.client import Supervisor, interrupted_by_hand, json_option, socket_option, units_argument
 
 
 @click.command("logs")
-@click.argument("units", nargs=-1, metavar="[UNIT]...")
+@units_argument
 @click.option(
     "-n", "--lines", type=click.IntRange(0), metavar="N", default=50, show_default=True, help="How many lines of each."
 )
@@ -26,6 +26,8 @@ def command(
     """Show the last output of the UNITs, of all without one.
 
     Several are told apart by a prefix. With --json one object a line: time, unit, stream, text, invocation.
+
+    With --json, one object for each line.
 
     \b
     Example: podvisor logs -f engine kv-store

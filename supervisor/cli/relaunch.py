@@ -8,6 +8,7 @@ import click
 
 from supervisor import wire
 from supervisor.cli.client import Supervisor, json_option, socket_option
+from supervisor.cli.waiting import shown_waiting
 
 
 @click.command("relaunch")
@@ -21,5 +22,6 @@ def command(as_json: bool, socket_path: Path | None) -> None:
     \b
     Example: podvisor relaunch
     """
-    answer = Supervisor(socket_path).post("/v1/engine/relaunch")
+    with shown_waiting(socket_path):
+        answer = Supervisor(socket_path).post("/v1/engine/relaunch")
     click.echo(answer if as_json else wire.decode(wire.RelaunchBegun, answer).message)

@@ -40,9 +40,30 @@ DEFAULT_UNITS = Path("/etc/podvisor/units")
     envvar="PODVISOR_SOCKET",
     help="The control socket.  [env: PODVISOR_SOCKET]  [default: supervisor.socket of the settings]",
 )
+@click.option(
+    "--rewrite",
+    multiple=True,
+    metavar="SIGNAL:SIGNAL",
+    help="With a COMMAND: pass the first signal on as the second, 0 for not at all; may be repeated.",
+)
+@click.option(
+    "--success-exit-status",
+    "successes",
+    multiple=True,
+    type=click.IntRange(0, 255),
+    metavar="CODE",
+    help="With a COMMAND: exit 0 where it would be CODE, 143 for the end by SIGTERM; may be repeated.",
+)
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+@click.pass_obj
 def command(
-    config: Path | None, directories: tuple[Path, ...], socket_path: Path | None, argv: tuple[str, ...]
+    blocked_signals: frozenset[int] | None,
+    config: Path | None,
+    directories: tuple[Path, ...],
+    socket_path: Path | None,
+    rewrite: tuple[str, ...],
+    successes: tuple[int, ...],
+    argv: tuple[str, ...],
 ) -> None:
     """Run the units of this pod, or one COMMAND.
 
@@ -54,6 +75,7 @@ def command(
     \b
     Example: podvisor run --config podvisor.toml --units units
     Example: podvisor run -- llama-server -m model.gguf
+    Example: podvisor run --rewrite SIGTERM:SIGINT -- python3 serve.py
     """
     _refuse_to_share_with_supervisord()
     _hold_standard_streams()
@@ -62,9 +84,11 @@ def command(
             raise click.UsageError("--units and a command exclude each other")
         if Path(argv[0]).is_dir():
             raise click.UsageError(f"{argv[0]} is a directory; unit files are named by --units DIR")
-        from supervisor.command_mode import run_command
-
-        _end(trio.run(run_command, argv))
+        _end(_run_command(argv, blocked_signals or frozenset(), rewrite, frozenset(successes)))
+    if rewrite or successes:
+        raise click.UsageError(
+            "--rewrite and --success-exit-status are for a COMMAND; units have KillSignal and SuccessExitStatus"
+        )
     from supervisor.configuration import Options
     from supervisor.daemon import run
 
@@ -73,6 +97,19 @@ def command(
     if exit_code == EXIT_CONFIGURATION and not directories:
         click.echo(f"podvisor: no --units was given, so the unit files were looked for in {DEFAULT_UNITS}", err=True)
     _end(exit_code)
+
+
+def _run_command(
+    argv: tuple[str, ...], blocked_signals: frozenset[int], rewrite: tuple[str, ...], successes: frozenset[int]
+) -> int:
+    from supervisor.command_mode import CommandLine, run_command
+    from supervisor.command_signals import parse_rewrites
+
+    try:
+        rewrites = parse_rewrites(rewrite)
+    except ValueError as error:
+        raise click.UsageError(f"--rewrite: {error}") from None
+    return trio.run(run_command, CommandLine(argv, blocked_signals, rewrites, successes))
 
 
 def _hold_standard_streams() -> None:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
-from supervisor.cli.client import json_option, socket_option, unit_path
-from supervisor.cli.unit_command import change
+from supervisor.cli.client import json_option, socket_option, unit_argument
+from supervisor.cli.unit_command import change, ready, show, wait_option
 
 
 @click.command("start")
-@click.argument("unit")
+@unit_argument
+@wait_option
 @click.option(
     "--standalone",
     is_flag=True,
@@ -19,10 +20,11 @@ from supervisor.cli.unit_command import change
 )
 @json_option
 @socket_option
-def command(unit: str, standalone: bool, as_json: bool, socket_path: Path | None) -> None:
+def command(unit: str, wait: bool, standalone: bool, as_json: bool, socket_path: Path | None) -> None:
     """Start UNIT and wait until its process runs.
 
     \b
-    Example: podvisor start kv-store
+    Example: podvisor start --wait kv-store
     """
-    change(socket_path, unit_path(unit, "start") + ("?standalone=1" if standalone else ""), as_json)
+    view = change(socket_path, unit, "start?standalone=1" if standalone else "start")
+    show(ready(socket_path, view) if wait else view, as_json)

@@ -8,14 +8,21 @@ from pathlib import Path
 import click
 
 from supervisor import wire
-from supervisor.cli.client import EXIT_NOT_RUNNING, Supervisor, json_option, socket_option, unit_path
+from supervisor.cli.client import (
+    EXIT_NOT_RUNNING,
+    Supervisor,
+    json_option,
+    optional_unit_argument,
+    socket_option,
+    unit_path,
+)
 from supervisor.shared.words import duration, table
 
 _COLOURS = {"active": "green", "activating": "yellow", "deactivating": "yellow", "failed": "red"}
 
 
 @click.command("status")
-@click.argument("unit", required=False)
+@optional_unit_argument
 @json_option
 @socket_option
 def command(unit: str | None, as_json: bool, socket_path: Path | None) -> None:
@@ -82,6 +89,8 @@ def _last_words(unit: wire.UnitView) -> str:
     words = unit.reason or (unit.last_exit.cause if unit.last_exit is not None else "")
     if unit.next_restart_in_sec is not None:
         words = f"restart in {duration(unit.next_restart_in_sec)}; {words}"
+    if unit.changed:
+        words = f"changed: {', '.join(unit.changed)}; {words}"
     return _in_one_line(words)
 
 
@@ -103,6 +112,8 @@ def _detail(unit: wire.UnitView) -> str:
         lines.append(f"   epoch: {unit.epoch}")
     if unit.reason:
         lines.append(f"  reason: {_in_one_line(unit.reason)}")
+    if unit.changed:
+        lines.append(f" changed: {', '.join(unit.changed)}: the files differ from what runs")
     if unit.last_exit is not None:
         last = unit.last_exit
         process = f"pid {last.pid}, " if last.pid else ""  # it may never have got as far as a process

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from supervisor.cli.client import json_option, socket_option, unit_path
-from supervisor.cli.unit_command import change
+from supervisor.cli.client import json_option, socket_option, unit_argument
+from supervisor.cli.unit_command import change, show
 
 
 @click.command("stop")
-@click.argument("unit")
+@unit_argument
 @click.option("--local", is_flag=True, help="Stop one engine of a gang here alone; the others hang without it.")
 @json_option
 @socket_option
@@ -23,4 +23,4 @@ def command(unit: str, local: bool, as_json: bool, socket_path: Path | None) -> 
     \b
     Example: podvisor stop kv-store
     """
-    change(socket_path, unit_path(unit, "stop") + ("?local=1" if local else ""), as_json)
+    show(change(socket_path, unit, "stop?local=1" if local else "stop"), as_json)

@@ -1,29 +1,61 @@
-"""The commands that do one thing to one unit: start, stop, restart, reset-failed."""
+"""What the commands share that do one thing to one unit: start, stop, restart, reset-failed."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
 from supervisor import wire
-from supervisor.cli.client import Supervisor, json_option, socket_option, unit_path
+from supervisor.cli.client import CommandFailed, Supervisor, json_option, socket_option, unit_argument, unit_path
+from supervisor.cli.waiting import shown_waiting
+from supervisor.shared.asking import EXIT_REFUSED
+
+F = TypeVar("F", bound=Callable[..., object])
+
+LOOK_AGAIN_SEC = 0.2
+"""The supervisor tells the state, not the moment of its change."""
 
 
 def unit_command(verb: str, description: str) -> click.Command:
     """`podvisor VERB UNIT`, which answers with the unit as it is afterwards."""
 
     @click.command(verb, help=f"{description}\n\n\b\nExample: podvisor {verb} kv-store")
-    @click.argument("unit")
+    @unit_argument
     @json_option
     @socket_option
     def command(unit: str, as_json: bool, socket_path: Path | None) -> None:
-        change(socket_path, unit_path(unit, verb), as_json)
+        show(change(socket_path, unit, verb), as_json)
 
     return command
 
 
-def change(socket_path: Path | None, path: str, as_json: bool) -> None:
-    answer = Supervisor(socket_path).post(path)
-    view = wire.decode(wire.UnitView, answer)
-    click.echo(answer if as_json else f"{view.name}: {view.state} ({view.sub_state})")
+def wait_option(command: F) -> F:
+    return click.option("--wait", is_flag=True, help="Return when it is ready; exit 1 if it does not get that far.")(
+        command
+    )
+
+
+def change(socket_path: Path | None, unit: str, verb: str) -> wire.UnitView:
+    """`verb` may have a query."""
+    path = unit_path(unit, verb)
+    with shown_waiting(socket_path, unit):
+        return wire.decode(wire.UnitView, Supervisor(socket_path).post(path))
+
+
+def show(view: wire.UnitView, as_json: bool) -> None:
+    click.echo(wire.encode(view) if as_json else f"{view.name}: {view.state} ({view.sub_state})")
+
+
+def ready(socket_path: Path | None, view: wire.UnitView) -> wire.UnitView:
+    """Every start has its own deadline, so this ends; a back-off is a start that did not get that far."""
+    with shown_waiting(socket_path, view.name):
+        while view.state in ("activating", "deactivating") and view.sub_state != "auto-restart":
+            time.sleep(LOOK_AGAIN_SEC)
+            view = Supervisor(socket_path).get(unit_path(view.name), wire.UnitView)
+    if view.state not in ("active", "inactive"):  # a oneshot has done its work
+        raise CommandFailed(f"{view.name} is {view.state} ({view.sub_state}): {view.reason}", EXIT_REFUSED)
+    return view

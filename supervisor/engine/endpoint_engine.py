@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec.structs import replace
 
+from supervisor.engine.hygiene import Gate, Hygiene
 from supervisor.engine.launchers import CannotLaunch, LaunchPlan, plan_launch, rank_of
 from supervisor.engine.launchers.environment import engine_environment
 from supervisor.engine.launchers.fabric import Fabric
@@ -41,16 +42,25 @@ class Here(msgspec.Struct, frozen=True):
     fabric: Fabric | None
     device_num: int
     grace_period_sec: float
+    shared_memory_is_private: bool
+    """Nobody beyond our sight has segments in this container's /dev/shm."""
+    gate: Gate
+    segments_of: SegmentsOf
 
 
 class EndpointEngine:
     """One per engine process of this pod."""
 
-    def __init__(
-        self, service: Service, here: Here, segments_of: SegmentsOf, operation: Callable[[], Operation]
-    ) -> None:
+    def __init__(self, service: Service, here: Here, operation: Callable[[], Operation]) -> None:
         self.service = service
-        self.segments = Segments(service, segments_of)
+        self.segments = Segments(service, here.segments_of)
+        self._hygiene = Hygiene(
+            here.gate,
+            service,
+            self.segments,
+            any_address="::" if ":" in here.pod_ip else "0.0.0.0",
+            shared_memory_is_private=here.shared_memory_is_private,
+        )
         self._here = here
         self._operation = operation
 
@@ -69,6 +79,11 @@ class EndpointEngine:
         """Its data-parallel rank in the gang; before the first placement its number in this pod."""
         ids, number = self._operation().endpoint_ids, self.engine.endpoint_number
         return ids[number] if ids else number
+
+    async def pass_gate(self, placement: StartCmdMsg) -> None:
+        """Raise LaunchError with what is in the way of this endpoint. What was cleaned up stays so."""
+        launch = unit_launch(self.unit, self._here.environment, self.variables(placement))
+        await self._hygiene.pass_gate(self.plan(placement), launch)
 
     # --- launch --------------------------------------------------------------------------------------------------
 
@@ -110,6 +125,14 @@ class EndpointEngine:
         except CannotLaunch as error:
             raise LaunchError(str(error)) from error
 
+    def beside(self, placement: StartCmdMsg) -> tuple[Launch, Engine]:
+        """What commands beside the engine see, and the engine's table with its strings expanded. Raises LaunchError."""
+        variables = self.variables(placement)
+        launch = unit_launch(self.unit, self._here.environment, variables)
+        expanded, _ = expanded_unit(self.unit, self._here.environment, variables)
+        assert expanded.engine is not None, f"{self.unit.name} is no engine"
+        return replace(launch, environment={**launch.environment, **self._devices()}), expanded.engine
+
     def variables(self, placement: StartCmdMsg) -> dict[str, str]:
         """Raises LaunchError."""
         known = placements.variables(placement, self.engine, pod_ip=self._here.pod_ip)
@@ -147,6 +170,10 @@ class EndpointEngine:
             endpoint_id=self.id,
         )
 
+    @property
+    def restoring(self) -> bool:
+        return self.service.state.sub_state is SubState.RESTORING
+
     def death(self) -> str | None:
         """Why the engine is dead though nobody asked for it; None while it lives or was stopped."""
         state = self.service.state
@@ -165,10 +192,13 @@ class EndpointEngine:
             ever_normal=state.ready_once,
             probe=complaint.probe if complaint is not None else "liveness",
             exit=_exit_info(state),
+            device_fault=operation.device_fault,
         )
 
 
 def is_starting(state: UnitState) -> bool:
+    if state.falls_back:
+        return True
     return state.state is RunState.ACTIVATING and state.sub_state is not SubState.AUTO_RESTART
 
 

@@ -92,6 +92,7 @@ class NodeManager:
                 run_id=operation.run_id,
                 epoch=operation.epoch,
                 error=operation.error,
+                category=operation.category,
             ),
             endpoints=tuple(self._endpoint(each, now) for each in self._engine.endpoints),
             prepared=self.prepared,

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Protocol
 
 import trio
+from msgspec.structs import replace
 
 from supervisor.engine.model import progress
 from supervisor.engine.model.commands import Accepted, Command, decide
@@ -24,11 +25,21 @@ from supervisor.engine.model.operation import (
     Operation,
     OperationSettings,
     PrepareEngines,
+    RecoverEngine,
     Report,
     StartEngines,
 )
 from supervisor.service.changes import Changes
-from supervisor.wire import CommandAnswer, EngineRestartMsg, ErrorCode, StartCmdMsg, Step, StopMsg
+from supervisor.wire import (
+    CommandAnswer,
+    EngineRestartMsg,
+    ErrorCode,
+    FaultCategory,
+    RecoveryState,
+    StartCmdMsg,
+    Step,
+    StopMsg,
+)
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +51,19 @@ OperationObserver = Callable[[Operation, Operation, tuple[Action, ...]], None]
 class CommandRefused(Exception):
     """A command had no effect, or the operation it joined has failed."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str, category: FaultCategory | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.category = category
 
 
 class EffectFailed(Exception):
     """An effect cannot reach its goal; the message is for the controller and for people."""
+
+    def __init__(self, message: str, category: FaultCategory | None = None) -> None:
+        super().__init__(message)
+        self.category = category
 
 
 class Effects(Protocol):
@@ -71,6 +87,9 @@ class Effects(Protocol):
     async def await_handshake(self) -> None:
         """Returns when the engine is ready. Raises EffectFailed when it ends or its start is given up."""
 
+    async def recover_engine(self, recovery: str | None, fault_code: int | None) -> None:
+        """Ask the running engine to recover; returns when it has. Raises EffectFailed."""
+
 
 class Operator:
     """One per supervisor that has an engine."""
@@ -91,6 +110,7 @@ class Operator:
         self._observers = tuple(observers)
         self._nursery: trio.Nursery | None = None
         self._effect_scope = trio.CancelScope()
+        self._recovery_scope = trio.CancelScope()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Carry out operations until cancelled; then whatever is in progress is broken off and named so."""
@@ -116,7 +136,7 @@ class Operator:
         state, actions, decision = decide(self.state, command, self._settings, trio.current_time())
         self._become(state, actions)
         if isinstance(decision, Refused):
-            raise CommandRefused(decision.code, decision.message)
+            raise CommandRefused(decision.code, decision.message, decision.category)
         with trio.move_on_after(self._settings.answer_sec):
             await self.changed.wait_until(lambda: self.state, partial(_answers, decision))
         return self._answer(decision, command.run_id)
@@ -139,19 +159,19 @@ class Operator:
         state = self.state
         if state.epoch != accepted.epoch:
             raise CommandRefused(ErrorCode.STALE_EPOCH, f"overtaken by epoch {state.epoch}")
+        if accepted.recovery is not None:
+            recovery = _recovery(accepted, state)
+            return replace(self._accepted(run_id), recovery=recovery)
         # An abort has done its work whatever the step; everything else wanted an engine.
         if accepted.will_exit is None and state.step is Step.FAILED:
-            raise CommandRefused(ErrorCode.FAILED, state.error or "the relaunch failed")
+            raise CommandRefused(ErrorCode.FAILED, state.error or "the relaunch failed", state.category)
         if accepted.will_exit is None and state.step is Step.ABORTED:
             raise CommandRefused(ErrorCode.ABORTED, state.error or "the run was aborted")
-        return CommandAnswer(
-            step=state.step,
-            epoch=state.epoch,
-            term=state.term,
-            boot_id=state.boot_id,
-            run_id=run_id,
-            will_exit=accepted.will_exit,
-        )
+        return replace(self._accepted(run_id), will_exit=accepted.will_exit)
+
+    def _accepted(self, run_id: str | None) -> CommandAnswer:
+        state = self.state
+        return CommandAnswer(step=state.step, epoch=state.epoch, term=state.term, boot_id=state.boot_id, run_id=run_id)
 
     def _become(self, state: Operation, actions: tuple[Action, ...]) -> None:
         if state == self.state and not actions:
@@ -171,6 +191,8 @@ class Operator:
                 self._begin(action.serial, partial(self._prepare, action))
             case StartEngines():
                 self._begin(action.serial, partial(self._start, action))
+            case RecoverEngine():
+                self._begin_recovery(action)
             case EndSupervisor(reason):
                 self._end_supervisor(reason)
             case Report(level, message):
@@ -179,19 +201,39 @@ class Operator:
     def _begin(self, serial: int, work: Callable[[], Awaitable[None]]) -> None:
         assert self._nursery is not None, "the operator is running before it is given commands"
         self._effect_scope.cancel(reason="overtaken by a newer operation")
+        self._recovery_scope.cancel(reason="overtaken by a relaunch")
         self._effect_scope = trio.CancelScope()
         self._nursery.start_soon(self._effect, serial, work, self._effect_scope)
 
     async def _effect(self, serial: int, work: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
         """The scope of a freeze: left in any way, the model is told that its work is over."""
-        reason = "broken off: this supervisor is ending"
+        reason, category = "broken off: this supervisor is ending", None
         try:
             with scope:
                 await work()
         except EffectFailed as failure:
-            reason = str(failure)
+            reason, category = str(failure), failure.category
         finally:
-            self.feed(progress.Broke(serial, reason))
+            self.feed(progress.Broke(serial, reason, category))
+
+    def _begin_recovery(self, action: RecoverEngine) -> None:
+        assert self._nursery is not None, "the operator is running before it is given commands"
+        self._recovery_scope = trio.CancelScope()
+        self._nursery.start_soon(self._recover, action, self._recovery_scope)
+
+    async def _recover(self, action: RecoverEngine, scope: trio.CancelScope) -> None:
+        """No operation: nothing is stopped, and a relaunch overtakes it. Left in any way, the model is told."""
+        error: str | None = "broken off"
+        try:
+            with scope, trio.fail_after(self._settings.recover_sec):
+                await self._effects.recover_engine(action.recovery, action.fault_code)
+                error = None
+        except EffectFailed as failure:
+            error = str(failure)
+        except trio.TooSlowError:
+            error = f"not done within {self._settings.recover_sec:g} s"
+        finally:
+            self.feed(progress.Recovered(action.number, error))
 
     async def _prepare(self, action: PrepareEngines) -> None:
         await self._effects.stop_engine(action.reason)
@@ -228,7 +270,20 @@ def _placement_in(command: Command) -> StartCmdMsg | None:
             return None
 
 
+def _recovery(accepted: Accepted, state: Operation) -> RecoveryState:
+    """How far it is. Raises CommandRefused."""
+    recovery = state.recovery
+    if recovery is None or recovery.number != accepted.recovery:
+        raise CommandRefused(ErrorCode.CONFLICT, "the recovery was overtaken")
+    if recovery.state is RecoveryState.FAILED:
+        raise CommandRefused(ErrorCode.FAILED, f"the engine did not recover: {recovery.error}")
+    return recovery.state
+
+
 def _answers(accepted: Accepted, state: Operation) -> bool:
+    if accepted.recovery is not None and state.epoch == accepted.epoch:
+        recovery = state.recovery
+        return recovery is None or recovery.number != accepted.recovery or recovery.state is not RecoveryState.RUNNING
     return state.step in accepted.until or state.epoch != accepted.epoch
 
 

@@ -7,13 +7,14 @@ Only these units are ever touched (seed S26). One endpoint, how it is launched a
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 import trio
 
 from supervisor import wire
+from supervisor.engine.device_health import check_devices
 from supervisor.engine.endpoint_engine import EndpointEngine, Here, is_starting, why_dead
 from supervisor.engine.model import placement as placements
 from supervisor.engine.model import progress
@@ -21,14 +22,13 @@ from supervisor.engine.model.banner import banner
 from supervisor.engine.model.operation import Operation
 from supervisor.engine.model.reports import DeathReport, Observation
 from supervisor.engine.operator import EffectFailed
-from supervisor.engine.segments import SegmentsOf
-from supervisor.process.gate import GateReport, GateSpec, Port
-from supervisor.service.launch import LaunchError
+from supervisor.engine.recover import ask_to_recover
+from supervisor.service.launch import HardwareFault, LaunchError
 from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFailed
 from supervisor.service.service import Service
 from supervisor.unit.model import Engine
 from supervisor.unit.states import RunState
-from supervisor.wire import EngineHealth, StartCmdMsg
+from supervisor.wire import EngineHealth, FaultCategory, StartCmdMsg
 
 ASKED_BY = "controller"
 
@@ -36,9 +36,6 @@ DEPENDENCIES_SEC = 120.0
 """In a relaunch, as long as a controller waits for a prepare: while engines are being cleaned the arbiter does not
 count, so a dependency that hangs would keep a container without an engine for ever. A first start waits for downloads.
 """
-
-Gate = Callable[[GateSpec], Awaitable[GateReport]]
-"""`supervisor.process.gate.run_gate` in this container."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -49,13 +46,9 @@ class Surroundings(msgspec.Struct, frozen=True):
     namespace: str
     role: str
     here: Here
-    booted_at_wall: float
-    """Unix time; files of this engine cannot be older."""
     services: tuple[Service, ...]
     """Of the endpoints, in their order; they are made from one unit file."""
     dependencies_active: Callable[[], Awaitable[None]]
-    gate: Gate
-    segments_of: SegmentsOf
     write_stdout: Callable[[bytes], None]
     """Straight to the container's, past the output of units."""
 
@@ -70,8 +63,7 @@ class PodEngine:
         feed: Callable[[progress.Event], None],
     ) -> None:
         self.endpoints = tuple(
-            EndpointEngine(service, surroundings.here, surroundings.segments_of, operation)
-            for service in surroundings.services
+            EndpointEngine(service, surroundings.here, operation) for service in surroundings.services
         )
         self._with = surroundings
         self._operation = operation
@@ -113,6 +105,8 @@ class PodEngine:
         except trio.TooSlowError as error:
             waited = f"what the engine comes after was not active within {DEPENDENCIES_SEC:g} s"
             raise EffectFailed(f"{waited}; `podvisor status` shows what is not") from error
+        except HardwareFault as fault:
+            raise EffectFailed(str(fault), FaultCategory.HARDWARE) from fault
         except (LaunchError, DependencyUnmet, ConditionUnmet) as error:
             raise EffectFailed(str(error)) from error
 
@@ -130,6 +124,23 @@ class PodEngine:
 
     async def await_handshake(self) -> None:
         await self._for_all(self._await_handshake)
+
+    async def recover_engine(self, recovery: str | None, fault_code: int | None) -> None:
+        """Every endpoint is asked; none is stopped for the failure of another."""
+        placement = self._operation().placement
+        assert placement is not None, "asked only of an engine that was started"
+        failures: list[str] = []
+
+        async def ask(endpoint: EndpointEngine) -> None:
+            complaint = await ask_to_recover(endpoint, placement, recovery, fault_code)
+            if complaint is not None:
+                failures.append(f"{self._which(endpoint)}: {complaint}")
+
+        async with trio.open_nursery() as nursery:
+            for endpoint in self.endpoints:
+                nursery.start_soon(ask, endpoint)
+        if failures:
+            raise EffectFailed("; ".join(sorted(failures)))
 
     async def _spawn(self, endpoint: EndpointEngine) -> None:
         try:
@@ -168,13 +179,14 @@ class PodEngine:
         """What survived, in words. Cancelled: the stops go on in the services."""
         survivors: list[str] = []
 
-        async def stop(service: Service) -> None:
-            report = await service.stop(asked_by=ASKED_BY, reason=reason, grace_sec=self._relaunch_grace())
+        async def stop(endpoint: EndpointEngine) -> None:
+            await endpoint.segments.look()
+            report = await endpoint.service.stop(asked_by=ASKED_BY, reason=reason, grace_sec=self._relaunch_grace())
             survivors.extend(report.survivors)
 
         async with trio.open_nursery() as nursery:
-            for service in self.services:
-                nursery.start_soon(stop, service)
+            for endpoint in self.endpoints:
+                nursery.start_soon(stop, endpoint)
         return survivors
 
     def _which(self, endpoint: EndpointEngine) -> str:
@@ -190,7 +202,8 @@ class PodEngine:
         if again:
             number = self._operation().relaunch_count + 1
             self.announce_relaunch(number, placement, endpoint.service.state.reason)
-        self._feed(progress.StartedLocally(placement, placement.epoch or 0, endpoint.id, again))
+        reason = endpoint.service.state.reason
+        self._feed(progress.StartedLocally(placement, placement.epoch or 0, endpoint.id, again, reason))
         await endpoint.before_spawn()
 
     def _standalone(self) -> StartCmdMsg:
@@ -220,6 +233,7 @@ class PodEngine:
             boot_id=operation.boot_id,
             pid=report.pid,
             exit=report.exit,
+            category=report.category,
         )
 
     def progress_age_sec(self, now: float) -> float | None:
@@ -237,44 +251,23 @@ class PodEngine:
     # --- the gate ------------------------------------------------------------------------------------------------
 
     async def _pass_gate(self, endpoints: Sequence[EndpointEngine], placement: StartCmdMsg) -> None:
-        plans = [endpoint.plan(placement) for endpoint in endpoints]
-        report = await self._with.gate(
-            GateSpec(
-                invocation_ids=frozenset(id_ for endpoint in endpoints for id_ in endpoint.service.invocation_ids),
-                ports=tuple(
-                    Port(self._any_address, number, f"{endpoint.unit.name} port")
-                    for endpoint, plan in zip(endpoints, plans, strict=True)
-                    for number in plan.ports
-                ),
-                shared_memory_patterns=_each(plan.shared_memory_patterns for plan in plans),
-                shared_memory_recorded=frozenset().union(*(endpoint.segments.recorded for endpoint in endpoints)),
-                shared_memory_not_before=self._with.booted_at_wall,
-                lock_patterns=_each(self._from_home(plan.lock_patterns) for plan in plans),
-                socket_patterns=_each(self._in_temporary(plan.temporary_sockets) for plan in plans),
-            ),
-        )
-        if not report.passed:
-            raise LaunchError(f"the hygiene gate did not pass: {report.reason}")
+        complaints: list[str] = []
 
-    def _from_home(self, patterns: Sequence[str]) -> tuple[str, ...]:
-        home = self._with.here.environment.get("HOME", "/root")
-        return tuple(home + pattern[1:] if pattern.startswith("~/") else pattern for pattern in patterns)
+        async def attempt(endpoint: EndpointEngine) -> None:
+            try:
+                await endpoint.pass_gate(placement)
+            except LaunchError as error:
+                complaints.append(str(error))
 
-    def _in_temporary(self, names: Sequence[str]) -> tuple[str, ...]:
-        directory = self._with.here.environment.get("TMPDIR") or "/tmp"
-        return tuple(f"{directory}/{name}" for name in names)
-
-    @property
-    def _any_address(self) -> str:
-        return "::" if ":" in self._with.here.pod_ip else "0.0.0.0"
+        async with trio.open_nursery() as nursery:
+            for endpoint in endpoints:
+                nursery.start_soon(attempt, endpoint)
+        if complaints:
+            raise LaunchError("; ".join(sorted(complaints)))
+        await check_devices(endpoints, placement)
 
     def _relaunch_grace(self) -> float:
         """Followers of a broken gang hang in collectives: only SIGKILL ends them, so nothing is waited for."""
         placement = self._operation().placement
         follower = placement is not None and placement.endpoints[0].headless
         return 0.0 if follower else self.endpoints[0].unit.service.stop.relaunch_timeout_sec
-
-
-def _each(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """All of them, each once: endpoints of one unit mostly say the same."""
-    return tuple(dict.fromkeys(item for items in several for item in items))

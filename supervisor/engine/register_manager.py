@@ -8,7 +8,6 @@ container restart; it never starts an engine in a new boot. Nothing here waits o
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import msgspec
 
 from supervisor import wire
 from supervisor.engine.model.operation import Operation
+from supervisor.shared.whole_file import write_whole
 from supervisor.wire import StartCmdMsg
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,4 @@ class RegisterManager:
             return Remembered()
 
     def _save(self, state: Remembered) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self._path.with_suffix(".new")
-        fresh.write_bytes(msgspec.json.encode(state))
-        os.replace(fresh, self._path)  # a reader sees the old file or the new one, never half of one
+        write_whole(self._path, msgspec.json.encode(state))

@@ -15,6 +15,7 @@ import trio
 from supervisor import wire
 from supervisor.engine.arbiter import ArbiterObserver, ArbiterTask
 from supervisor.engine.death_watch import watch_for_death, watch_standalone
+from supervisor.engine.device_health import watch_devices
 from supervisor.engine.drain import Drain
 from supervisor.engine.endpoint_engine import EndpointEngine
 from supervisor.engine.model import placement as placements
@@ -27,6 +28,8 @@ from supervisor.engine.node_manager import NodeManager
 from supervisor.engine.operator import OperationObserver, Operator
 from supervisor.engine.pod_engine import PodEngine, Surroundings
 from supervisor.engine.register_manager import RegisterManager
+from supervisor.engine.restore_watch import watch_restore
+from supervisor.engine.run_history import RunHistory
 from supervisor.service.changes import Changes
 from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet
 from supervisor.shared.error_window import ErrorWindow
@@ -69,6 +72,7 @@ class EngineSupervision:
         self,
         surroundings: Surroundings,
         registration: RegisterManager,
+        history: RunHistory,
         settings: SupervisionSettings,
         end_supervisor: Callable[[str], None],
         observers: Observers = NOBODY,
@@ -81,6 +85,7 @@ class EngineSupervision:
         self._place = settings.place
         self._surroundings = surroundings
         self.registration = registration
+        self._history = history
         self.engine = PodEngine(surroundings, lambda: self.operator.state, lambda event: self.operator.feed(event))
         self.operator = Operator(operation, settings.operation, self.engine, end_supervisor, observers.operation)
         self.node_manager = NodeManager(
@@ -132,15 +137,19 @@ class EngineSupervision:
 
     def _watch(self, endpoint: EndpointEngine, nursery: trio.Nursery) -> None:
         nursery.start_soon(watch_for_death, endpoint, self.operator)
+        nursery.start_soon(watch_restore, endpoint, self.operator)
         nursery.start_soon(endpoint.segments.watch)
         nursery.start_soon(self._relay, endpoint.service.changed)
-        if not self.coordinated:
+        if self.coordinated:
+            nursery.start_soon(watch_devices, endpoint, self.operator)
+        else:
             nursery.start_soon(watch_standalone, endpoint, self.engine, self.operator)
 
     async def _relay(self, source: Changes) -> None:
         while True:
             changed = source.next()
             self.registration.record(self.operator.state)
+            self._history.record(self.operator.state)
             self.changed.announce()
             await changed.wait()
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,11 +26,12 @@ import trio
 
 from supervisor.process import procfs
 from supervisor.process.attribution import certainly_not_newborn
+from supervisor.process.brand import Branding
 from supervisor.process.procfs import Identity
 from supervisor.process.spawn import Credentials, Spawn, SpawnError, apply_settings, explain, resolve_credentials
 from supervisor.process.threads import NoThread, in_thread
 
-__all__ = ["Child", "Children", "ExitStatus", "Spawn", "SpawnError"]
+__all__ = ["Child", "Children", "ExitStatus", "Spawn", "SpawnError", "ignored_signals", "stop_ignoring_signals"]
 
 MAX_SPAWNS_IN_FLIGHT = 16
 MAX_SCANS = 8
@@ -53,7 +55,7 @@ class ExitStatus(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, slots=True)
 class Child:
-    """One managed process, leader of its own session and process group (pid = group = session).
+    """One managed process, leader of its own process group and, unless it stays in ours, session (pid = group).
 
     Made by `Children.spawn`; everything here is written by `Children` and `tree.py` alone.
     """
@@ -68,6 +70,8 @@ class Child:
     released: bool = False
     seen: set[Identity] = field(default_factory=set)
     """Processes once seen below it: they are still known when their parents are gone."""
+    stopped: Callable[[int], None] | None = None
+    """Told each signal that stops it; for whoever shares a terminal with it."""
 
     @property
     def identity(self) -> Identity:
@@ -83,6 +87,7 @@ class Children:
         self._in_flight: list[int] = []
         """For each spawn whose pid we do not know yet: when it began, in boot ticks."""
         self._spawn_threads = trio.CapacityLimiter(MAX_SPAWNS_IN_FLIGHT)
+        self.branding = Branding()
         self.scan_threads = trio.CapacityLimiter(MAX_SCANS)
         """For whoever reads /proc in worker threads: reads that hang cannot use up all threads there are."""
 
@@ -100,7 +105,6 @@ class Children:
 
         After it was cancelled nothing is observed any more: no `exited` event will be set.
         """
-        _stop_ignoring_signals()
         with trio.open_signal_receiver(signal.SIGCHLD) as signals:
             task_status.started()
             self.collect()
@@ -117,7 +121,7 @@ class Children:
         self._in_flight.append(began)
         try:
             try:
-                pid = await in_thread(partial(_execute, spawn), limiter=self._spawn_threads)
+                pid = await in_thread(partial(_execute, spawn, self.branding), limiter=self._spawn_threads)
             except NoThread as error:
                 raise SpawnError(f"cannot execute {spawn.argv[0]!r}: {error.strerror}") from error
             stat = procfs.read_stat(pid)  # a zombie has one too, and nobody else can have reaped it
@@ -177,6 +181,10 @@ class Children:
         if result is not None:
             child.status = _exit_status(result)
             child.exited.set()
+        elif child.stopped is not None:
+            stop = os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOHANG)
+            if stop is not None:
+                child.stopped(stop.si_status)
 
     def _reap_strangers(self) -> None:
         while (first := _first_dead()) is not None:
@@ -232,22 +240,28 @@ def _signal_name(number: int) -> str:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
-def _stop_ignoring_signals() -> None:
-    """What we ignore, our children would ignore (under nohup, say); SIGPIPE and SIGXFSZ `Popen` restores itself."""
-    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGKILL, signal.SIGSTOP}:
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
+def ignored_signals() -> frozenset[int]:
+    """What we ignore, our children ignore (under nohup, say); SIGPIPE and SIGXFSZ `Popen` restores itself."""
+    asked = signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGKILL, signal.SIGSTOP}
+    return frozenset(number for number in asked if signal.getsignal(number) is signal.SIG_IGN)
 
 
-def _execute(spawn: Spawn) -> int:
+def stop_ignoring_signals() -> None:
+    """For units, which are to start the same wherever we were started from."""
+    for number in ignored_signals():
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _execute(spawn: Spawn, branding: Branding) -> int:
     """Fork and exec, in a worker thread: exec from a dead network mount blocks, and must not block the loop."""
     if not spawn.argv or not spawn.argv[0]:
         raise SpawnError("cannot execute an empty command")
     credentials = resolve_credentials(spawn)
     # The child gets the mask of the thread that forks it; this thread may have been born while signals were blocked.
-    mask = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    mask = signal.pthread_sigmask(signal.SIG_SETMASK, spawn.blocked_signals)
     try:
-        process = _open(spawn, credentials)
+        with branding.worn(spawn.environment.get("INVOCATION_ID")):
+            process = _open(spawn, credentials)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise explain(error, spawn, credentials) from error
     finally:
@@ -274,7 +288,8 @@ def _open(spawn: Spawn, credentials: Credentials) -> subprocess.Popen[bytes]:
         stdout=spawn.stdout,
         stderr=spawn.stderr,
         close_fds=True,
-        start_new_session=True,
+        start_new_session=not spawn.stays_in_session,
+        process_group=0 if spawn.stays_in_session else None,
     )
 
 

@@ -1,28 +1,42 @@
 """The hygiene gate: nothing of an earlier engine is in the way of the next one.
 
-Each item has its own time-out and its own line in the report; they run at the same time, except that files are
-looked at once the leftover processes are gone that may hold them. Device memory is not looked at here.
+Each item has its own time-out and its own line in the report; they run at the same time, except that files and device
+memory are looked at once the leftover processes are gone that may hold them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
-from supervisor.process.children import Children
-from supervisor.process.holders import port_holders
+from supervisor.process.children import Children, SpawnError
+from supervisor.process.device_memory import (
+    AGAIN_SEC,
+    TIMEOUT_SEC,
+    DeviceMemoryProbe,
+    InUse,
+    ProbeFailed,
+    Unavailable,
+    in_mib,
+    read_nvml,
+    run_command,
+    still_in_use,
+)
+from supervisor.process.holders import FileId, port_holders
 from supervisor.process.leftover_files import (
     Findings,
     SharedMemory,
     find_locks,
     find_shared_memory,
     find_sockets,
+    present_segments,
     remove,
 )
 from supervisor.process.members import KILL_AGAIN_SEC, Members
@@ -31,12 +45,19 @@ from supervisor.process.procfs import ProcessStat
 from supervisor.process.threads import in_thread_or_here
 from supervisor.process.watch import wait_any_death
 
-__all__ = ["GateItem", "GateReport", "GateSpec", "Port", "run_gate"]
+__all__ = ["Baseline", "DeviceMemoryProbe", "GateItem", "GateReport", "GateSpec", "Port", "run_gate"]
 
 T = TypeVar("T")
 
 PORT_POLL_SEC = 0.2
 """How often a port is tried while nobody is known whose death would free it."""
+
+
+class Baseline(msgspec.Struct, frozen=True):
+    """What was there before the engine's first start, and so is not its own. None: not known yet, the gate takes it."""
+
+    segments: frozenset[FileId] | None = None
+    device_memory: InUse | None = None
 
 
 class GateSpec(msgspec.Struct, frozen=True):
@@ -45,18 +66,19 @@ class GateSpec(msgspec.Struct, frozen=True):
     ports: tuple[Port, ...] = ()
     shared_memory_patterns: tuple[str, ...] = ()
     """fnmatch(3), over the names in /dev/shm. Leave it empty where /dev/shm is shared with other pods."""
-    shared_memory_recorded: frozenset[Path] = frozenset()
-    """Segments once seen open or mapped in this engine's tree (`holders.held_below`)."""
-    shared_memory_not_before: float = 0.0
-    """Unix time; what only matches a pattern and is older is not touched."""
+    shared_memory_recorded: Mapping[Path, FileId] = msgspec.field(default_factory=dict)
+    """Segments once seen open or mapped in this engine's tree alone (`segments.segments_of`)."""
     lock_patterns: tuple[str, ...] = ()
     """Absolute glob(7) patterns of lock files and ipc sockets."""
     socket_patterns: tuple[str, ...] = ()
     """The same where other files may have such names: only sockets are meant."""
+    device_memory: DeviceMemoryProbe | None = None
+    baseline: Baseline = Baseline()
     uids: frozenset[int] = msgspec.field(default_factory=lambda: frozenset({os.geteuid()}))
     """Whose files may be removed: ours, and the unit's User if it has one."""
     timeout_sec: float = 10.0
-    """For each item."""
+    """For each item; device memory has its own."""
+    device_memory_timeout_sec: float = TIMEOUT_SEC
 
 
 class GateItem(msgspec.Struct, frozen=True):
@@ -65,9 +87,14 @@ class GateItem(msgspec.Struct, frozen=True):
     detail: str
     duration_sec: float
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.detail} ({self.duration_sec:.1f} s)"
+
 
 class GateReport(msgspec.Struct, frozen=True):
     items: tuple[GateItem, ...]
+    baseline: Baseline = Baseline()
+    """What was given, and what was taken."""
 
     @property
     def passed(self) -> bool:
@@ -77,6 +104,9 @@ class GateReport(msgspec.Struct, frozen=True):
     def reason(self) -> str:
         """Why it did not pass, for the controller and for people; empty if it did."""
         return "; ".join(f"{item.name}: {item.detail}" for item in self.items if not item.passed)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.items))
 
 
 class _Note:
@@ -94,83 +124,132 @@ async def run_gate(children: Children, spec: GateSpec) -> GateReport:
 
     Cancelled, what was killed or removed so far stays so; running it again is safe.
     """
-    items: dict[str, GateItem] = {}
-    finders = _finders(spec)
+    return await _Gate(children, spec).run()
 
-    async def run(name: str, check: _Check) -> None:
+
+class _Gate:
+    """One passage."""
+
+    def __init__(self, children: Children, spec: GateSpec) -> None:
+        self._children = children
+        self._spec = spec
+        self._items: dict[str, GateItem] = {}
+        self._baseline = spec.baseline
+
+    async def run(self) -> GateReport:
+        ports = {f"port {port}": partial(self._port, port) for port in self._spec.ports}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._in_order)
+            for name, check in ports.items():
+                nursery.start_soon(self._item, name, check)
+        names = ("leftover processes", *ports, "shared memory", "locks", "device memory")
+        items = tuple(self._items[name] for name in names if name in self._items)
+        return GateReport(items, self._baseline)
+
+    async def _in_order(self) -> None:
+        await self._item("leftover processes", self._leftovers)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._item, "shared memory", self._shared_memory)
+            nursery.start_soon(self._item, "locks", self._locks)
+            if (probe := self._spec.device_memory) is not None:
+                limit = self._spec.device_memory_timeout_sec
+                nursery.start_soon(self._item, "device memory", partial(self._device_memory, probe), limit)
+
+    async def _item(self, name: str, check: _Check, timeout_sec: float | None = None) -> None:
         began = trio.current_time()
-        note, passed = _Note(f"not finished within {spec.timeout_sec:g} s"), False
-        with trio.move_on_after(spec.timeout_sec):
+        limit = self._spec.timeout_sec if timeout_sec is None else timeout_sec
+        note, passed = _Note(f"not finished within {limit:g} s"), False
+        with trio.move_on_after(limit):
             try:
                 passed = await check(note)
             except OSError as error:  # descriptors have run out, most likely
                 note.text = f"cannot be looked at: {error}"
-        items[name] = GateItem(name, passed, note.text, trio.current_time() - began)
+        self._items[name] = GateItem(name, passed, note.text, trio.current_time() - began)
 
-    async def run_in_order() -> None:
-        # A leftover process may still hold the files.
-        await run("leftover processes", partial(_leftovers, children, spec.invocation_ids))
-        async with trio.open_nursery() as files:
-            for name, find in finders.items():
-                files.start_soon(run, name, partial(_files, children, find))
+    async def _leftovers(self, note: _Note) -> bool:
+        members = Members(self._children, None, self._spec.invocation_ids)
+        killed: dict[int, str] = {}
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run_in_order)
-        for port in spec.ports:
-            nursery.start_soon(run, f"port {port}", partial(_port, children, port))
-    names = ("leftover processes", *(f"port {port}" for port in spec.ports), *finders)
-    return GateReport(tuple(items[name] for name in dict.fromkeys(names)))
+        def kill(found: tuple[ProcessStat, ...]) -> bool:
+            new = any(stat.pid not in killed for stat in found)
+            killed.update((stat.pid, stat.name) for stat in found)
+            members.kill(found)
+            left = ", ".join(f"{stat.pid} ({stat.name}, {_why_left(stat, members)})" for stat in found)
+            note.text = f"killed, and still there: {left}"
+            return new
 
+        await members.until_gone(kill, again_sec=KILL_AGAIN_SEC)
+        note.text = ", ".join(f"killed {pid} ({name})" for pid, name in sorted(killed.items())) or "none"
+        return True
 
-async def _leftovers(children: Children, invocation_ids: frozenset[str], note: _Note) -> bool:
-    members = Members(children, None, invocation_ids)
-    killed: dict[int, str] = {}
+    async def _port(self, port: Port, note: _Note) -> bool:
+        began = trio.current_time()
+        try:
+            while not is_free(port):
+                holders = await self._look(partial(port_holders, port.number))
+                note.text = holder_words(holders)
+                with trio.move_on_after(PORT_POLL_SEC):
+                    await wait_any_death(holders)
+        except PortUnusable as error:
+            note.text = f"cannot be bound: {error}"
+            return False
+        waited = trio.current_time() - began
+        note.text = "free" if waited < PORT_POLL_SEC else f"free after {waited:.1f} s"
+        return True
 
-    def kill(found: tuple[ProcessStat, ...]) -> bool:
-        new = any(stat.pid not in killed for stat in found)
-        killed.update((stat.pid, stat.name) for stat in found)
-        members.kill(found)
-        left = ", ".join(f"{stat.pid} ({stat.name}, state {stat.state})" for stat in found)
-        note.text = f"killed, and still there: {left}"
-        return new
+    async def _shared_memory(self, note: _Note) -> bool:
+        spec = self._spec
+        if (before := self._baseline.segments) is None:
+            before = await self._look(present_segments)
+            self._baseline = replace(self._baseline, segments=before)
+        which = SharedMemory(spec.shared_memory_patterns, spec.shared_memory_recorded, before)
+        return await self._sweep(partial(find_shared_memory, which, spec.uids), note)
 
-    await members.until_gone(kill, again_sec=KILL_AGAIN_SEC)
-    note.text = ", ".join(f"killed {pid} ({name})" for pid, name in sorted(killed.items())) or "none"
-    return True
+    async def _locks(self, note: _Note) -> bool:
+        return await self._sweep(partial(_locks_and_sockets, self._spec), note)
 
+    async def _sweep(self, find: Callable[[], Findings], note: _Note) -> bool:
+        findings = await self._look(find)
+        # Not to be left behind: a thread that removes files later would meet those of the next engine.
+        swept = await in_thread_or_here(partial(remove, findings))
+        removed = [f"removed {path}" for path in swept.removed]
+        kept = [f"kept {reason}" for reason in findings.kept]
+        note.text = "; ".join((*swept.failed, *removed, *kept)) or "nothing was left"
+        return not swept.failed
 
-async def _port(children: Children, port: Port, note: _Note) -> bool:
-    began = trio.current_time()
-    try:
-        while not is_free(port):
-            holders = await _in_thread(children, partial(port_holders, port.number))
-            note.text = holder_words(holders)
-            with trio.move_on_after(PORT_POLL_SEC):
-                await wait_any_death(holders)
-    except PortUnusable as error:
-        note.text = f"cannot be bound: {error}"
-        return False
-    waited = trio.current_time() - began
-    note.text = "free" if waited < PORT_POLL_SEC else f"free after {waited:.1f} s"
-    return True
+    async def _device_memory(self, probe: DeviceMemoryProbe, note: _Note) -> bool:
+        while True:
+            try:
+                if await self._memory_is_back(probe, note):
+                    return True
+            except Unavailable as reason:
+                note.text = str(reason)
+                return not probe.required
+            except SpawnError as error:
+                note.text = error.reason
+                return False
+            except ProbeFailed as failure:
+                note.text = str(failure)
+            await trio.sleep(AGAIN_SEC)
 
+    async def _memory_is_back(self, probe: DeviceMemoryProbe, note: _Note) -> bool:
+        if probe.command is not None:
+            complaint = await run_command(self._children, probe)
+            note.text = complaint or "back"
+            return complaint is None
+        now = await read_nvml(self._children, probe.environment)
+        if (before := self._baseline.device_memory) is None:
+            self._baseline = replace(self._baseline, device_memory=now)
+            said = (f"{device}: {in_mib(used)}" for device, used in sorted(now.items()))
+            note.text = "in use before the first start: " + (", ".join(said) or "no device is visible")
+            return True
+        busy = still_in_use(before, now)
+        note.text = "; ".join(busy) or "back"
+        return not busy
 
-async def _files(children: Children, find: Callable[[], Findings], note: _Note) -> bool:
-    findings = await _in_thread(children, find)
-    # Not to be left behind: a thread that removes files later would meet those of the next engine.
-    swept = await in_thread_or_here(partial(remove, findings))
-    removed = [f"removed {path}" for path in swept.removed]
-    kept = [f"kept {reason}" for reason in findings.kept]
-    note.text = "; ".join((*swept.failed, *removed, *kept)) or "nothing was left"
-    return not swept.failed
-
-
-def _finders(spec: GateSpec) -> dict[str, Callable[[], Findings]]:
-    segments = SharedMemory(spec.shared_memory_patterns, spec.shared_memory_recorded, spec.shared_memory_not_before)
-    return {
-        "shared memory": partial(find_shared_memory, segments, spec.uids),
-        "locks": partial(_locks_and_sockets, spec),
-    }
+    async def _look(self, look: Callable[[], T]) -> T:
+        """Only for looking: on a time-out the thread is left behind."""
+        return await in_thread_or_here(look, abandon_on_cancel=True, limiter=self._children.scan_threads)
 
 
 def _locks_and_sockets(spec: GateSpec) -> Findings:
@@ -178,6 +257,5 @@ def _locks_and_sockets(spec: GateSpec) -> Findings:
     return Findings({**locks.removable, **sockets.removable}, (*locks.kept, *sockets.kept))
 
 
-async def _in_thread(children: Children, look: Callable[[], T]) -> T:
-    """Only for looking: on a time-out the thread is left behind."""
-    return await in_thread_or_here(look, abandon_on_cancel=True, limiter=children.scan_threads)
+def _why_left(stat: ProcessStat, members: Members) -> str:
+    return "we may not signal it" if stat.identity in members.refused else f"state {stat.state}"

@@ -28,7 +28,7 @@ def who_holds(files: Iterable[FileId]) -> Held:
     wanted = frozenset(files)
     by: dict[FileId, int] = {}
     unreadable = []
-    for pid in _pids():
+    for pid in all_pids():
         try:
             by.update((file, pid) for file in _files_of(pid) if file in wanted)
         except PermissionError:
@@ -38,26 +38,30 @@ def who_holds(files: Iterable[FileId]) -> Held:
     return Held(by, tuple(unreadable))
 
 
-def held_below(directory: Path, pids: Iterable[int]) -> frozenset[Path]:
-    """Which files in a directory these processes have open or mapped, as far as we may look."""
+def held_by(directory: Path, pids: Iterable[int]) -> dict[int, dict[Path, FileId]]:
+    """Which files in a directory each of these processes has open or mapped, as far as we may look.
+
+    Raise OSError when descriptors have run out.
+    """
     try:
-        present = {(entry.stat().st_dev, entry.inode()): Path(entry.path) for entry in os.scandir(directory)}
+        with os.scandir(directory) as entries:
+            present = {(entry.stat().st_dev, entry.inode()): Path(entry.path) for entry in entries}
     except FileNotFoundError:
-        return frozenset()
-    found: set[Path] = set()
-    for pid in pids:
+        return {}
+    found: dict[int, dict[Path, FileId]] = {}
+    for pid in pids if present else ():
         try:
-            found.update(present[file] for file in _files_of(pid) if file in present)
+            found[pid] = {present[file]: file for file in _files_of(pid) if file in present}
         except (PermissionError, FileNotFoundError, ProcessLookupError):
             continue
-    return frozenset(found)
+    return found
 
 
 def port_holders(number: int) -> tuple[ProcessInfo, ...]:
     """The processes with a TCP socket on this local port, as far as we may look; nobody has one in TIME_WAIT."""
     sockets = {f"socket:[{inode}]" for inode in _socket_inodes(number)}
     found = []
-    for pid in _pids() if sockets else ():
+    for pid in all_pids() if sockets else ():
         try:
             descriptors = os.listdir(f"/proc/{pid}/fd")
         except OSError:
@@ -69,7 +73,7 @@ def port_holders(number: int) -> tuple[ProcessInfo, ...]:
     return tuple(found)
 
 
-def _pids() -> Iterator[int]:
+def all_pids() -> Iterator[int]:
     return (int(entry) for entry in os.listdir("/proc") if entry.isdecimal())
 
 

@@ -1,9 +1,11 @@
 """Files that dead engines left behind: shared-memory segments, lock files, ipc sockets.
 
 A file is removed only if it is surely nobody's: of our uid, matching a pattern or recorded as this engine's, and
-no process in sight holds it. A process below us that we cannot look into (another unit's, as another user) might
-hold anything, so then nothing is removed. Of strangers beyond our sight nothing can be known: where /dev/shm is
-shared with such, only recorded segments are given to us. Everything here blocks; call it in a worker thread.
+no process in sight holds it. A segment that was there before the engine's first start is never its own; that is
+known by its inode, not by its age, since clocks are set. A process below us that we cannot look into (another
+unit's, as another user) might hold anything, so then nothing is removed. Of strangers beyond our sight nothing can
+be known: where /dev/shm is shared with such, only recorded segments are given to us. Everything here blocks; call it
+in a worker thread.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import socket
 import stat
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import msgspec
 
@@ -32,10 +34,10 @@ class SharedMemory(msgspec.Struct, frozen=True):
 
     patterns: tuple[str, ...] = ()
     """fnmatch(3), over the names in /dev/shm."""
-    recorded: frozenset[Path] = frozenset()
-    """Seen open or mapped in this engine's tree (`holders.held_below`): these need no pattern."""
-    not_before: float = 0.0
-    """Unix time; what only matches a pattern and is older was there before us."""
+    recorded: Mapping[Path, FileId] = msgspec.field(default_factory=dict)
+    """Seen open or mapped in this engine's tree (`segments.py`): these need no pattern."""
+    before: frozenset[FileId] = frozenset()
+    """What was there before the engine's first start."""
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -51,22 +53,34 @@ class Swept(msgspec.Struct, frozen=True):
     failed: tuple[str, ...]
 
 
+def present_segments() -> frozenset[FileId]:
+    """Raise OSError when descriptors have run out."""
+    try:
+        with os.scandir(SHARED_MEMORY) as entries:
+            found = (_status(Path(entry.path)) for entry in entries)
+            return frozenset(_file_id(status) for status in found if status is not None)
+    except FileNotFoundError:
+        return frozenset()
+
+
 def find_shared_memory(which: SharedMemory, uids: frozenset[int]) -> Findings:
     try:
         names = os.listdir(SHARED_MEMORY)
     except FileNotFoundError:
         return Findings()
-    matching = {name for name in names if any(fnmatchcase(name, pattern) for pattern in which.patterns)}
-    new = {path for name in matching if _changed_at(path := SHARED_MEMORY / name) >= which.not_before}
-    return _unheld(new | which.recorded, uids)
+    matching = {SHARED_MEMORY / name for name in names if any(fnmatchcase(name, text) for text in which.patterns)}
+    paths = {path for path in matching | which.recorded.keys() if _may_be_its_own(path, which)}
+    return _unheld(paths, uids)
 
 
 def find_locks(patterns: Iterable[str], uids: frozenset[int]) -> Findings:
     """Lock files and ipc sockets, by absolute glob(7) patterns. One that is locked or answers is in use."""
-    paths = {Path(path) for pattern in patterns for path in glob.glob(pattern)}
-    in_use = {path for path in paths if _is_locked_or_answers(path)}
-    findings = _unheld(paths - in_use, uids)
-    return Findings(findings.removable, (*findings.kept, *(f"{path}: it is in use" for path in sorted(in_use))))
+    found = _unheld({Path(path) for pattern in patterns for path in glob.glob(pattern)}, uids)
+    # Tried on those alone that nobody in sight has open: a lock that we try is held by us for a moment.
+    bound = _bound_names()
+    in_use = {path for path in found.removable if path.name in bound or _is_locked_or_answers(path)}
+    removable = {path: file for path, file in found.removable.items() if path not in in_use}
+    return Findings(removable, (*found.kept, *(f"{path}: it is in use" for path in sorted(in_use))))
 
 
 def find_sockets(patterns: Iterable[str], uids: frozenset[int]) -> Findings:
@@ -173,9 +187,21 @@ def _status(path: Path) -> os.stat_result | None:
         return None
 
 
-def _changed_at(path: Path) -> float:
+def _may_be_its_own(path: Path, which: SharedMemory) -> bool:
     status = _status(path)
-    return -1.0 if status is None else status.st_ctime
+    if status is None or _file_id(status) in which.before:
+        return False
+    return which.recorded.get(path, _file_id(status)) == _file_id(status)
+
+
+def _bound_names() -> frozenset[str]:
+    """Of all sockets in files that somebody has bound, in this network namespace: not all of them listen already."""
+    try:
+        rows = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
+    except OSError:
+        return frozenset()
+    paths = (row.split(maxsplit=7) for row in rows)
+    return frozenset(PurePath(row[7]).name for row in paths if len(row) == 8)
 
 
 def _named(pid: int) -> str:

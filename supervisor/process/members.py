@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import trio
 
 from supervisor.process import procfs
 from supervisor.process.attribution import Found, Marks, Surroundings, find_members
+from supervisor.process.brand import brands, read_brand
 from supervisor.process.children import Child, Children
 from supervisor.process.pidfd import OUT_OF_DESCRIPTORS, OUT_OF_DESCRIPTORS_SEC, signal_process, wait_all_dead
 from supervisor.process.procfs import Identity, ProcessStat
@@ -23,6 +24,7 @@ from supervisor.process.threads import in_thread_or_here
 _DOUBT_SEC = 0.02
 """Two ticks of the clock of start times: after that a process is certainly older than the next look."""
 _MOST_DOUBTS = 5
+_ANOTHER = "another invocation"
 KILL_AGAIN_SEC = 0.25
 """How long a round of killing waits for its dead before it looks again for what they forked meanwhile."""
 
@@ -58,7 +60,8 @@ class Members:
             managed=self._children.managed,
             newborn_ticks=self._children.newborn_ticks(),
         )
-        scan = partial(_scan, self._marks(), around)
+        known = brands(self._invocation_ids)
+        scan = partial(_scan, self._marks(), around, partial(_invocation_of, known, self._children.branding.own))
         while True:
             try:
                 found = await in_thread_or_here(scan, limiter=self._children.scan_threads, abandon_on_cancel=True)
@@ -127,5 +130,13 @@ class Members:
         )
 
 
-def _scan(marks: Marks, around: Surroundings) -> Found:
-    return find_members(procfs.scan(), marks, around, partial(procfs.environment_value, name="INVOCATION_ID"))
+def _scan(marks: Marks, around: Surroundings, invocation_of: Callable[[int], str | None]) -> Found:
+    return find_members(procfs.scan(), marks, around, invocation_of)
+
+
+def _invocation_of(known: Mapping[int, str], own: int, pid: int) -> str | None:
+    """By its brand if it bears one that we gave, else by its environment; None if nothing can be known."""
+    brand = read_brand(pid)
+    if brand is not None and brand != own:
+        return known.get(brand, _ANOTHER)
+    return procfs.environment_value(pid, "INVOCATION_ID")

@@ -23,8 +23,9 @@ from supervisor.process.rotation import RotatingFile
 from supervisor.process.sink import BUFFER_BYTES, MarkingWriter, Sink, drop_mark, write_all_to
 from supervisor.process.stream import ByteStream, LineStream, Stream
 from supervisor.process.tail import Follower, Gap, Tail
+from supervisor.unit.model import Logging
 
-__all__ = ["ContainerStdout", "Follower", "Gap", "Output", "Pipes", "RateLimit"]
+__all__ = ["ContainerStdout", "Follower", "Gap", "Output", "Pipes", "RateLimit", "rate_limit_of"]
 
 TAIL_BYTES = 256 * 1024
 ROTATE_SIZE = 50_000_000
@@ -44,6 +45,11 @@ class ContainerStdout(Sink):
     def write(self, data: bytes) -> None:
         """Buffer it for `run()`; never blocks. What finds no room is counted and marked."""
         self._own.write((data,))
+
+
+def rate_limit_of(logging: Logging) -> RateLimit | None:
+    limit = RateLimit(logging.rate_limit_interval_sec, logging.rate_limit_burst)
+    return limit if logging.rate_limit_burst else None
 
 
 class Pipes:
@@ -110,6 +116,7 @@ class Output:
         rate_limit: RateLimit | None = None,
         rotate_size: int = ROTATE_SIZE,
         rotate_keep: int = ROTATE_KEEP,
+        default_mode: str = "prefix",
         drops: DropObserver = nobody,
     ) -> None:
         """Without `stderr_mode` and `stderr` both streams go the same way. Raise ValueError for an unknown mode."""
@@ -117,10 +124,28 @@ class Output:
         self.tail = Tail(tail_bytes, unit)
         self._drops = drops
         self._rate_limit = rate_limit
-        self._open_file = partial(RotatingFile, max_bytes=rotate_size, keep=rotate_keep)
+        self._rotation = rotate_size, rotate_keep
+        self._default_mode = default_mode
+        """Of a unit whose file names none."""
+        self._containers = stdout, stderr or stdout
+        self._modes = mode, mode if stderr_mode is None else stderr_mode
         self._files: dict[str, tuple[RotatingFile, Sink]] = {}
-        self._stdout = self._route("stdout", mode, stdout)
-        self._stderr = self._route("stderr", mode if stderr_mode is None else stderr_mode, stderr or stdout)
+        self._stdout, self._stderr = self._routes()
+
+    def configure(self, logging: Logging) -> None:
+        """Limits hold at once; where the lines go, from the next invocation on. Raise ValueError as the constructor."""
+        self.tail.resize(logging.tail_bytes)
+        self._rate_limit = rate_limit_of(logging)
+        self._rotation = logging.rotate_size, logging.rotate_keep
+        for file, _ in self._files.values():
+            file.resize(*self._rotation)
+        mode = logging.stdout or self._default_mode
+        modes = mode, logging.stderr or mode
+        if modes != self._modes:
+            for file, _ in self._files.values():
+                file.close()
+            self._modes, self._files = modes, {}
+            self._stdout, self._stderr = self._routes()
 
     def lines(self, count: int) -> list[str]:
         """The last lines, oldest first, as far as the tail reaches."""
@@ -157,19 +182,23 @@ class Output:
         read_stdout, read_stderr = pipes.take_read_ends()
         async with self._writing_files(), trio.open_nursery() as nursery:
             for descriptor, route in ((read_stdout, self._stdout), (read_stderr, self._stderr)):
-                nursery.start_soon(self._drain, descriptor, self._stream(route, fields or {}), route.sink)
+                nursery.start_soon(self._drain, descriptor, route, fields or {})
 
-    async def _drain(self, descriptor: int, stream: Stream, sink: Sink | None) -> None:
+    async def _drain(self, descriptor: int, route: _Route, fields: Mapping[str, Field]) -> None:
+        limit, stream = self._rate_limit, self._stream(route, fields)
         try:
             while True:
                 with trio.move_on_at(stream.due) as patience:
                     await trio.lowlevel.wait_readable(descriptor)
+                if limit != self._rate_limit:
+                    stream.finish()
+                    limit, stream = self._rate_limit, self._stream(route, fields)
                 if patience.cancelled_caught:
                     stream.overdue(trio.current_time())
                 elif self._read(descriptor, stream) == 0:
                     return
-                if sink is not None:
-                    await sink.room()
+                if route.sink is not None:
+                    await route.sink.room()
         finally:
             left = _PIPE_BYTES
             while left > 0 and (read := self._read(descriptor, stream)):
@@ -209,6 +238,10 @@ class Output:
                 for _, scope in sinks:
                     scope.cancel()
 
+    def _routes(self) -> tuple[_Route, _Route]:
+        (out_mode, err_mode), (stdout, stderr) = self._modes, self._containers
+        return self._route("stdout", out_mode, stdout), self._route("stderr", err_mode, stderr)
+
     def _route(self, stream: str, mode: str, container: ContainerStdout) -> _Route:
         kind, _, path = mode.partition(":")
         if mode == "null":
@@ -226,7 +259,7 @@ class Output:
 
     def _file_sink(self, path: str, stream: str) -> Sink:
         if path not in self._files:
-            file = self._open_file(Path(path))
+            file = RotatingFile(Path(path), *self._rotation)
             self._files[path] = file, Sink(file.write_all, path, lose=partial(self._lost, stream))
         return self._files[path][1]
 

@@ -118,6 +118,15 @@ def environment_value(pid: int, name: str) -> str | None:
     return None
 
 
+def soft_realtime_limit(pid: int) -> int | None:
+    """RLIMIT_RTTIME in microseconds; None if it is unlimited or the process is gone. Shown to every user."""
+    for line in (_read(f"/proc/{pid}/limits") or b"").splitlines():
+        if line.startswith(b"Max realtime timeout"):
+            soft = line.split()[3]
+            return None if soft == b"unlimited" else int(soft)
+    return None
+
+
 def command_of(pid: int) -> str:
     return os.fsdecode((_read(f"/proc/{pid}/cmdline") or b"").rstrip(b"\0").replace(b"\0", b" "))
 

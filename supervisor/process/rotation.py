@@ -17,10 +17,14 @@ class RotatingFile:
     def __init__(self, path: Path, max_bytes: int, keep: int) -> None:
         """`max_bytes` 0: never rotated."""
         self._path = path
-        self._max_bytes = max_bytes or sys.maxsize
-        self._keep = keep
+        self.resize(max_bytes, keep)
         self._descriptor: int | None = None
         self._reopen = False
+
+    def resize(self, max_bytes: int, keep: int) -> None:
+        """From the next write on. Safe from any thread."""
+        self._max_bytes = max_bytes or sys.maxsize
+        self._keep = keep
 
     def reopen(self) -> None:
         """Open the path anew before the next write: somebody has moved the file away. Safe from any thread."""

@@ -44,6 +44,10 @@ class Spawn(msgspec.Struct, frozen=True):
     stdout: int | None = None
     stderr: int | None = None
     """Descriptors; None: the supervisor's own."""
+    blocked_signals: frozenset[int] = frozenset()
+    """Held back from the start; the process may let them through."""
+    stays_in_session: bool = False
+    """Only a process group of its own: for a command that is lent our terminal, which belongs to our session."""
     limits: tuple[ResourceLimit, ...] = ()
     nice: int | None = None
     oom_score_adj: int | None = None
@@ -112,6 +116,17 @@ def _user_entry(user: str | int) -> pwd.struct_passwd | None:
         return pwd.getpwnam(str(user))
     except KeyError:
         raise SpawnError(f"cannot become user {user!r}: there is no such user") from None
+
+
+def uid_of(user: str | int | None) -> int:
+    """Ours for None, and for a name that the database does not know: its spawn fails with the better message."""
+    try:
+        entry = None if user is None else _user_entry(user)
+    except SpawnError:
+        entry = None
+    if entry is not None:
+        return entry.pw_uid
+    return int(user) if user is not None and str(user).isdecimal() else os.geteuid()
 
 
 def _group_number(group: str | int) -> int:

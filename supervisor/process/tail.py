@@ -81,6 +81,11 @@ class Tail:
         self._invocation = 0
         self._followers: WeakSet[Follower] = WeakSet()
 
+    def resize(self, max_bytes: int) -> None:
+        """What no longer fits goes with the next line."""
+        self._max_bytes = max_bytes
+        self._max_pieces = max(_LEAST_PIECES, max_bytes // _MEAN_BYTES)
+
     def append(self, block: bytes, stream: str = "stdout") -> None:
         """Whole lines, each with its newline."""
         if not block:

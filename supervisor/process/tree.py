@@ -53,6 +53,8 @@ class TreeReport(msgspec.Struct, frozen=True):
     survivors: tuple[Survivor, ...]
     """What was left when time was up; of a tree that kept forking, what the last look saw."""
     duration_sec: float
+    left_behind: tuple[int, ...] = ()
+    """What the main process, which had ended by itself, had left running."""
 
     @property
     def reason(self) -> str:
@@ -88,6 +90,7 @@ async def stop_tree(
     Cancelled: signals that were sent stay sent, the child is not released, and calling it again carries on.
     """
     ladder = _Ladder(children, child, invocation_id, KillMode(mode), claim_unowned)
+    ended_by_itself = child.exited.is_set()
     began = trio.current_time()
     grace_end = began + max(0.0, grace_sec)
     if grace_sec > 0:
@@ -103,6 +106,7 @@ async def stop_tree(
         gone=ladder.gone,
         escalated=bool(ladder.killed),
         killed=tuple(sorted(ladder.killed)),
+        left_behind=tuple(sorted(ladder.met)) if ended_by_itself else (),
         survivors=survivors,
         duration_sec=trio.current_time() - began,
     )
@@ -139,6 +143,8 @@ class _Ladder:
         self._asked: set[Identity] = set()
         self._sentenced: set[Identity] = set()
         self.killed: set[int] = set()
+        self.met: set[int] = set()
+        """Beside the main process."""
         self.gone = False
 
     async def ask(self, signum: int) -> None:
@@ -194,6 +200,7 @@ class _Ladder:
     def _ask_each(self, members: Iterable[ProcessStat], signum: int) -> bool:
         fresh = [stat for stat in members if stat.identity not in self._asked]
         self._asked.update(stat.identity for stat in fresh)
+        self._meet(fresh)
         self._members.signal(fresh, signum)
         self._members.signal(fresh, signal.SIGCONT)  # a stopped process hears nothing else (systemd.kill(5))
         return bool(fresh)
@@ -209,12 +216,16 @@ class _Ladder:
         fresh = [stat for stat in members if stat.identity not in self._sentenced]
         self._sentenced.update(stat.identity for stat in fresh)
         self.killed.update(stat.pid for stat in fresh)
+        self._meet(fresh)
         if signum == signal.SIGKILL and self._mode is not KillMode.PROCESS:
             self._members.kill(members)
         else:
             self._members.signal(fresh, signum)
             self._members.signal(fresh, signal.SIGCONT)
         return bool(fresh)
+
+    def _meet(self, members: Iterable[ProcessStat]) -> None:
+        self.met.update(stat.pid for stat in members if stat.pid != self._child.pid)
 
     def _why(self, stat: ProcessStat) -> str:
         if stat.identity in self._members.refused:

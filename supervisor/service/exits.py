@@ -21,6 +21,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
     epoch: int | None
     oom_killed: bool
     log_tail: tuple[str, ...]
+    diagnosis: tuple[str, ...] = ()
 
     @property
     def view(self) -> ExitView:
@@ -38,17 +39,26 @@ class ExitRecord(msgspec.Struct, frozen=True):
             oom_killed=self.oom_killed,
             core_dumped=ending.core_dumped,
             log_tail=self.log_tail,
+            diagnosis=self.diagnosis,
         )
 
 
 class Exits:
     """The newest last; bounded."""
 
-    def __init__(self) -> None:
+    def __init__(self, earlier: tuple[ExitView, ...] = ()) -> None:
+        """`earlier` are those of containers before, newest first."""
         self._records: deque[ExitRecord] = deque(maxlen=EXITS_KEPT)
+        self._earlier = earlier
 
     def add(self, record: ExitRecord) -> None:
         self._records.append(record)
+
+    @property
+    def views(self) -> tuple[ExitView, ...]:
+        """The newest first, those of earlier containers among them."""
+        own = tuple(record.view for record in reversed(self._records))
+        return (*own, *self._earlier)[:EXITS_KEPT]
 
     def __iter__(self) -> Iterator[ExitRecord]:
         return iter(self._records)

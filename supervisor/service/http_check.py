@@ -17,7 +17,7 @@ import trio
 from supervisor.unit.model import HttpCheck
 
 MAX_BODY = 64 * 1024
-"""So much of an answer is read and searched."""
+"""So much of an answer is read and searched, unless more is asked for."""
 _CHUNK = 16 * 1024
 
 Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
@@ -32,7 +32,7 @@ class HttpAnswer(msgspec.Struct, frozen=True):
     body: bytes
 
 
-async def fetch(check: HttpCheck, *, connect: Connect = trio.open_tcp_stream) -> HttpAnswer:
+async def fetch(check: HttpCheck, *, connect: Connect = trio.open_tcp_stream, max_body: int = MAX_BODY) -> HttpAnswer:
     """Send the request and read the answer. No time-out of its own. Raise NoAnswer, and ValueError for a bad URL."""
     url = urlsplit(check.url)
     if url.hostname is None or url.scheme not in ("http", "https"):
@@ -45,7 +45,7 @@ async def fetch(check: HttpCheck, *, connect: Connect = trio.open_tcp_stream) ->
     if url.scheme == "https":
         stream = trio.SSLStream(stream, _unverified(), server_hostname=url.hostname, https_compatible=True)
     try:
-        return await _exchange(stream, _request(check, url), (check.body or "").encode())
+        return await _exchange(stream, _request(check, url), (check.body or "").encode(), max_body)
     except (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError) as error:
         raise NoAnswer(f"the connection broke: {error.__cause__ or error}") from error
     except h11.ProtocolError as error:
@@ -75,22 +75,22 @@ def _request(check: HttpCheck, url: SplitResult) -> h11.Request:
     return h11.Request(method=check.method, target=target, headers=list(headers.items()))
 
 
-async def _exchange(stream: trio.abc.Stream, request: h11.Request, body: bytes) -> HttpAnswer:
+async def _exchange(stream: trio.abc.Stream, request: h11.Request, body: bytes, max_body: int) -> HttpAnswer:
     connection = h11.Connection(h11.CLIENT)
     message = connection.send(request) or b""
     if body:
         message += connection.send(h11.Data(body)) or b""
     await stream.send_all(message + (connection.send(h11.EndOfMessage()) or b""))
     status: int | None = None
-    read = b""
+    read = bytearray()
     while True:
         match event := connection.next_event():
             case h11.Response():
                 status = event.status_code
-            case h11.Data() if len(read) < MAX_BODY:
+            case h11.Data() if len(read) < max_body:
                 read += event.data
-            case _ if status is not None and (event is not h11.NEED_DATA or len(read) >= MAX_BODY):
-                return HttpAnswer(status, read[:MAX_BODY])
+            case _ if status is not None and (event is not h11.NEED_DATA or len(read) >= max_body):
+                return HttpAnswer(status, bytes(read[:max_body]))
             case h11.ConnectionClosed():
                 raise NoAnswer("the connection was closed without an answer")
         if event is h11.NEED_DATA:

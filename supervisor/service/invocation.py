@@ -19,6 +19,7 @@ from supervisor.process.line_format import Field
 from supervisor.process.output import Follower, Pipes
 from supervisor.process.tree import TreeReport
 from supervisor.service import checks
+from supervisor.service.canary import runner_of as canary_of
 from supervisor.service.commands import run_command
 from supervisor.service.critical import first_death
 from supervisor.service.launch import Launch, spawn_of
@@ -154,11 +155,19 @@ class Invocation:
             async with trio.open_nursery() as nursery:
                 runner = ProbeRunner(self.launch.probes, self._ask, self._gates, self._tell)
                 nursery.start_soon(runner.run)
+                nursery.start_soon(self._send_canaries)
                 if self._notify is not None:
                     nursery.start_soon(self._notify.receive, partial(self._gates.open, NOTIFICATION), self._tell)
                 if self.child is not None:
                     nursery.start_soon(self._watch_start, self.child)
                     nursery.start_soon(self._watch_critical, self.child)
+
+    async def _send_canaries(self) -> None:
+        """To a unit that has been ready once: what still loads has nothing to prove."""
+        send = canary_of(self.launch.unit, self.launch.probes.canary, self._tell)
+        if send is not None:
+            await self._active.wait()
+            await send()
 
     async def _watch_start(self, child: Child) -> None:
         """Progress, while there is a stall to be judged."""

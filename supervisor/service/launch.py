@@ -17,6 +17,10 @@ class LaunchError(Exception):
     """The unit cannot even be told what to execute; the unit fails with this message and its policy decides."""
 
 
+class HardwareFault(LaunchError):
+    """A device is gone: the unit fails, and trying again in place would not help."""
+
+
 class Launch(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     """Empty for a unit of type external."""
@@ -27,7 +31,11 @@ class Launch(msgspec.Struct, frozen=True):
     execution: Execution = msgspec.field(default_factory=Execution)
     critical_processes: tuple[str, ...] = ()
     """fnmatch(3) patterns of descendants without which the unit is dead."""
+    restore: Command | None = None
+    """Started in place of `argv` where a snapshot is to be restored."""
+    diagnose: Command | None = None
     epoch: int | None = None
+    unit: str = ""
     stop_grace_sec: float | None = None
     """Of an ordinary stop, where TimeoutStopSec would be waited for in vain."""
 
@@ -47,15 +55,18 @@ def unit_launch(unit: Unit, base_environment: Mapping[str, str], variables: Mapp
     """
     expanded, from_files = expanded_unit(unit, base_environment, variables)
     service, execution = expanded.service, expanded.service.execution
-    epoch = variables.get("EPOCH")
+    epoch, engine = variables.get("EPOCH"), expanded.engine
     return Launch(
         argv=() if service.exec_start is None else service.exec_start.argv,
         environment=environment_of(unit, execution, base_environment, variables, from_files),
         probes=expanded.probes,
         commands=declared_commands(service),
         execution=execution,
-        critical_processes=() if expanded.engine is None else expanded.engine.critical_processes,
+        critical_processes=() if engine is None else engine.critical_processes,
+        restore=None if engine is None else engine.restore_exec,
+        diagnose=None if engine is None else engine.diagnose_exec,
         epoch=int(epoch) if epoch else None,
+        unit=unit.name,
     )
 
 

@@ -14,17 +14,20 @@ from functools import partial
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from supervisor.process.children import SpawnError
 from supervisor.process.spawn import NOT_EXECUTABLE
 from supervisor.service.commands import run_command
+from supervisor.service.diagnosis import Diagnosis
 from supervisor.service.invocation import Invocation, exit_of
-from supervisor.service.launch import Launch, LaunchError, LaunchFactory
+from supervisor.service.launch import HardwareFault, Launch, LaunchError, LaunchFactory
 from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StopReport
 from supervisor.service.processes import Ladder, Processes
 from supervisor.service.unit_output import UnitOutput, lent
 from supervisor.unit import events as ev
 from supervisor.unit.descent import KILL_DEADLINE_SEC
+from supervisor.unit.restart import Result
 from supervisor.unit.state import Rules
 from supervisor.wire import Whom
 
@@ -67,10 +70,12 @@ class Operations:
         self.launch: Launch | None = None
         """Of the present invocation, from its first command on."""
         self.invocation: Invocation | None = None
+        self.diagnosis: Diagnosis | None = None
+        """Of the present invocation, if it is sick and being stopped."""
         self.stop_report = StopReport()
         """Of the last stop."""
         self.invocation_ids: deque[str] = deque(maxlen=INVOCATIONS_REMEMBERED)
-        self._rules = rules
+        self.rules = rules
         self._processes = processes
         self._output = output
         self._around = around
@@ -80,14 +85,17 @@ class Operations:
         """Carry the order out in the background; `tell` hears what came of it."""
         match order:
             case ev.AwaitDependencies():
-                self.launch = self.invocation = None
+                self.launch = self.invocation = self.diagnosis = None
                 work = partial(self._await_dependencies, tell)
             case ev.RunCommands(which):
                 work = partial(self._run_commands, which, tell)
-            case ev.Spawn():
-                work = partial(self._spawn, nursery, tell)
+            case ev.Spawn(restores=restores):
+                work = partial(self._spawn, nursery, tell, restores)
             case ev.StopTree():
                 work = partial(self._stop_tree, order, tell)
+            case ev.Diagnose():
+                nursery.start_soon(self._diagnose, tell)
+                return  # beside the operations: what stops the unit does not wait for it
             case _:
                 return
         previous, self._last = self._last, _Operation()
@@ -147,12 +155,26 @@ class Operations:
                 return failure
         return None
 
-    async def _spawn(self, nursery: trio.Nursery, tell: Tell) -> None:
+    async def _diagnose(self, tell: Tell) -> None:
+        launch, invocation = self.launch, self.invocation
+        if launch is None or launch.diagnose is None or invocation is None or invocation.child is None:
+            tell(ev.CommandsDone("there is nothing to diagnose"))
+            return
+        self.diagnosis = Diagnosis(self._processes, launch, launch.diagnose, invocation.child.pid)
+        if await self.diagnosis.run():
+            tell(ev.CommandsDone())
+
+    async def _spawn(self, nursery: trio.Nursery, tell: Tell, restores: bool) -> None:
         try:
             await self._around.before_spawn()
-            invocation = Invocation(self._rules, self._prepared_launch(), self._processes, self._output, tell)
+            launch = self._prepared_launch()
+            if restores and launch.restore is not None:
+                launch = replace(launch, argv=launch.restore.argv)
+            invocation = Invocation(self.rules, launch, self._processes, self._output, tell)
             self.invocation_ids.append(invocation.id)
             await invocation.spawn()
+        except HardwareFault as error:
+            tell(ev.SpawnFailed(str(error), NOT_EXECUTABLE, Result.HARDWARE))
         except LaunchError as error:
             tell(ev.SpawnFailed(str(error), NOT_EXECUTABLE))
         except SpawnError as error:
@@ -181,10 +203,10 @@ class Operations:
         await invocation.end()
         child = invocation.child
         exited = None if child is None or child.status is None else exit_of(child.status)
-        tell(ev.TreeGone(exited, self.stop_report.survivors))
+        tell(ev.TreeGone(exited, self.stop_report.survivors, self.stop_report.left_behind))
 
     def _ladder(self, invocation: Invocation, order: ev.StopTree) -> Ladder:
-        stop = self._rules.stop
+        stop = self.rules.stop
         return Ladder(
             invocation_id=invocation.id,
             grace_sec=order.grace_sec,

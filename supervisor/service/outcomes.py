@@ -30,6 +30,7 @@ class StopReport(msgspec.Struct, frozen=True):
     escalated: bool = False
     """Asking was not enough."""
     killed: tuple[int, ...] = ()
+    left_behind: tuple[int, ...] = ()
     survivors: tuple[str, ...] = ()
     duration_sec: float = 0.0
 
@@ -41,7 +42,7 @@ class StopReport(msgspec.Struct, frozen=True):
         survivors = tuple(f"pid {one.pid} ({one.name}: {one.why})" for one in report.survivors)
         if not report.gone and not survivors:
             survivors = (report.reason,)
-        return cls(report.gone, report.escalated, report.killed, survivors, report.duration_sec)
+        return cls(report.gone, report.escalated, report.killed, report.left_behind, survivors, report.duration_sec)
 
 
 class Transition(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ import trio
 from supervisor.unit import probing
 from supervisor.unit.events import Event, LivenessFailed, LivenessRecovered, NotReady, Ready
 from supervisor.unit.model import Check, LogLineCheck, Probe, Probes
+from supervisor.unit.moves import OVERSLEPT_SEC
 from supervisor.unit.probing import ProbeKind, Verdict
 
 NOTIFICATION = "notification"
@@ -36,6 +37,10 @@ class Gates:
         self._closed.discard(name)
         if not self._closed:
             self._tell(Ready())
+
+
+class _Overslept(Exception):
+    pass
 
 
 @dataclass(slots=True)
@@ -71,7 +76,10 @@ class ProbeRunner:
         await trio.sleep(probe.initial_delay_sec)
         while True:
             began = trio.current_time()
-            complaint = await self._ask_in_time(probe)
+            try:
+                complaint = await self._ask_in_time(probe)
+            except _Overslept:
+                continue
             before = tally
             tally, verdict = probing.count(probe, before, complaint is None)
             if tally.passed_once and not before.passed_once:
@@ -83,11 +91,25 @@ class ProbeRunner:
             await trio.sleep_until(began + probing.pause_before_next(kind, probe, tally))
 
     async def _ask_in_time(self, probe: Probe) -> str | None:
+        """Raise _Overslept when we were stopped meanwhile: then who was asked is not to blame."""
         # A log line is waited for, not asked for: it may take as long as the start may take.
         timeout = math.inf if isinstance(probe.check, LogLineCheck) else probe.timeout_sec
-        with trio.move_on_after(timeout):
-            return await self.ask(probe.check)
-        return f"no answer within {timeout:g} s"
+        deadline, woke = trio.current_time() + timeout, -math.inf
+        complaint: str | None = f"no answer within {timeout:g} s"
+        async with trio.open_nursery() as nursery:
+
+            async def give_up() -> None:
+                nonlocal woke
+                await trio.sleep_until(deadline)
+                woke = trio.current_time()
+                nursery.cancel_scope.cancel(reason="out of time")
+
+            nursery.start_soon(give_up)
+            complaint = await self.ask(probe.check)
+            nursery.cancel_scope.cancel(reason="answered")
+        if woke - deadline > OVERSLEPT_SEC:
+            raise _Overslept
+        return complaint
 
     def _report(self, kind: ProbeKind, verdict: Verdict, complaint: str) -> None:
         match kind, verdict:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
 import trio
+from msgspec.structs import replace
 
 from supervisor.service import transition_log
 from supervisor.service.changes import Changes
+from supervisor.service.commands import CommandReport, run_captured
 from supervisor.service.exits import TAIL_LINES, ExitRecord, Exits
 from supervisor.service.launch import Launch, LaunchFactory
 from supervisor.service.operations import Operations, Surroundings
@@ -24,13 +26,13 @@ from supervisor.service.processes import Processes
 from supervisor.service.unit_output import UnitOutput
 from supervisor.service.view import unit_view
 from supervisor.unit import events as ev
-from supervisor.unit.descent import BACKSTOP_SEC, KILL_DEADLINE_SEC
+from supervisor.unit.descent import BACKSTOP_SEC, DIAGNOSE_SEC, KILL_DEADLINE_SEC
 from supervisor.unit.machine import step
-from supervisor.unit.model import Unit
+from supervisor.unit.model import Command, Unit
 from supervisor.unit.restart import Ending
 from supervisor.unit.start_clock import progress_at
 from supervisor.unit.state import Rules, UnitState
-from supervisor.unit.states import SubState
+from supervisor.unit.states import RunState, SubState
 from supervisor.wire import UnitView, Whom
 
 __all__ = ["Service", "StartFailed", "StopReport"]
@@ -41,6 +43,9 @@ _NOTHING_TO_DO = frozenset(
     {SubState.DEAD, SubState.FAILED, SubState.START_LIMIT_HIT, SubState.AUTO_RESTART, SubState.EXITED}
 )
 """Where no operation is wanted any more. Not `unkillable`: a stop ladder that is late still does its work."""
+
+
+_STARTS = (SubState.LOADING, SubState.RESTORING)
 
 
 class Service:
@@ -56,6 +61,7 @@ class Service:
         *,
         around: Surroundings | None = None,
         observers: Sequence[Observer] = (),
+        exits: Exits | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.unit = unit
@@ -63,8 +69,11 @@ class Service:
         self.output = output
         self.state = UnitState()
         self.changed = Changes()
-        self.exits = Exits()
+        self.exits = Exits() if exits is None else exits
+        self.changed_keys: tuple[str, ...] = ()
+        """In which the files differ from what is in force here, until somebody decides about it."""
         self._since = datetime.now(UTC)
+        self._declared = rules
         self._operations = Operations(rules, processes, output, launch, around or Surroundings())
         self._processes = processes
         self._observers = tuple(observers)
@@ -129,6 +138,14 @@ class Service:
         """Forget failures and starts, so that back-off and start limit begin anew."""
         self._hear(ev.ResetFailed())
 
+    def redefine(self, unit: Unit, rules: Rules, launch: LaunchFactory) -> None:
+        """Another declaration is in force. What only another process can have is had by the next one."""
+        self.unit, self._declared = unit, rules
+        self._operations.factory = launch
+        self.output.configure(unit.service.logging)
+        self._settle_rules()
+        self.changed.announce()
+
     async def kill(self, signum: int, whom: Whom) -> tuple[int, ...]:
         """Send a signal to its processes, as systemctl kill: what follows is the policy's; to whom it was sent.
 
@@ -139,6 +156,12 @@ class Service:
     async def wait_until(self, wanted: Callable[[UnitState], bool]) -> UnitState:
         """The first state from now on that is wanted. Short-lived states may pass unseen: ask for counts."""
         return await self.changed.wait_until(lambda: self.state, wanted)
+
+    async def run_beside(
+        self, launch: Launch, command: Command, *, timeout_sec: float, environment: Mapping[str, str] | None = None
+    ) -> CommandReport:
+        """A command in the unit's surroundings, in whatever state. Raise SpawnError, OSError: it was not run."""
+        return await run_captured(self._processes, launch, command, timeout_sec=timeout_sec, environment=environment)
 
     # --- to be seen --------------------------------------------------------------------------------------------
 
@@ -157,11 +180,13 @@ class Service:
         return None if self.launch is None else self.launch.epoch
 
     def view(self, now: float) -> UnitView:
-        return unit_view(self.unit, self.state, self._since, self.exits.last, self.epoch, now)
+        return replace(
+            unit_view(self.unit, self.state, self._since, self.exits.last, self.epoch, now), changed=self.changed_keys
+        )
 
     def progress_age_sec(self, now: float) -> float | None:
         """How long the start has been standing still, by the clock that gives it up; None outside of a start."""
-        if self.state.clock is None or self.state.sub_state is not SubState.LOADING:
+        if self.state.clock is None or self.state.sub_state not in _STARTS:
             return None
         return now - progress_at(self.rules.start, self.state.clock)
 
@@ -192,8 +217,8 @@ class Service:
         self._closing = True
         if self._nursery is None:
             return  # it has ended by an error of our own
-        # ExecStop, the grace and ExecStopPost each have TimeoutStopSec; what takes longer is killed.
-        limit = 3 * self.rules.stop.timeout_sec + KILL_DEADLINE_SEC + BACKSTOP_SEC
+        # DiagnoseExec; ExecStop, the grace and ExecStopPost each have TimeoutStopSec; what takes longer is killed.
+        limit = DIAGNOSE_SEC + 3 * self.rules.stop.timeout_sec + KILL_DEADLINE_SEC + BACKSTOP_SEC
         self._life.deadline = trio.current_time() + limit
         self._hear(ev.Stop("podvisor", "its supervisor ends", self._grace(None)))
         self.changed.announce()  # it may have been at rest already
@@ -218,6 +243,7 @@ class Service:
         if self._nursery is None:
             raise RuntimeError(f"cannot move unit {self.unit.name}: its service is not running")
         self.state = after
+        self._settle_rules()
         if after.sub_state is not before.sub_state:
             self._since = datetime.now(UTC)
         ended = self._record_ending(actions)  # before the next life's first action forgets the last one's epoch
@@ -251,6 +277,9 @@ class Service:
         """Let what runs beside the machine follow it."""
         if state.sub_state in _NOTHING_TO_DO:
             self._operations.cancel(state.reason)
+        diagnosis = self._operations.diagnosis
+        if diagnosis is not None and state.sub_state is not SubState.DIAGNOSE:
+            diagnosis.end()
         invocation = self._operations.invocation
         if invocation is None:
             return
@@ -258,6 +287,12 @@ class Service:
             invocation.became_active()
         if state.descent is not None:
             invocation.stop_watching()
+
+    def _settle_rules(self) -> None:
+        """Those that are declared; but a start goes on by the rules it began with, which its clock was set by."""
+        under_way = self.state.clock is not None and self.state.state is RunState.ACTIVATING
+        start = self.rules.start if under_way else self._declared.start
+        self.rules = self._operations.rules = replace(self._declared, start=start)
 
     def _record_ending(self, actions: Sequence[ev.Action]) -> ExitRecord | None:
         for action in actions:
@@ -269,11 +304,17 @@ class Service:
         invocation = self._operations.invocation
         oom = invocation is not None and not ending.asked and invocation.was_oom_killed(ending.signal)
         tail = tuple(self.output.lines_of_life(TAIL_LINES))
-        record = ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail)
+        diagnosis = self._operations.diagnosis
+        evidence = () if diagnosis is None else diagnosis.lines
+        record = ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail, evidence)
         self.exits.add(record)
         return record
 
     async def _await_spawn(self, target: int) -> None:
-        state = await self.wait_until(lambda state: state.started >= target or state.ended >= target or state.at_rest)
+        state = await self.wait_until(
+            lambda state: (
+                state.started >= target or (state.ended >= target and not state.cold) or state.at_rest
+            )  # a start whose RestoreExec cannot be executed goes on cold
+        )
         if state.started < target and not state.skipped:
             raise StartFailed(state.reason)

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from supervisor.service.outcomes import Transition
-from supervisor.unit.events import ReportStartLimit
+from supervisor.unit.events import Exited, ReportStartLimit, TreeGone
 from supervisor.unit.model import StartLimitAction
+from supervisor.unit.state import Fault, UnitState
 from supervisor.unit.states import SubState
 
 log = logging.getLogger(__name__)
@@ -24,10 +25,12 @@ LEVELS: Mapping[SubState, int] = MappingProxyType(
         SubState.START_PRE: logging.DEBUG,
         SubState.START: logging.DEBUG,
         SubState.LOADING: logging.INFO,
+        SubState.RESTORING: logging.INFO,
         SubState.START_POST: logging.DEBUG,
         SubState.READY: logging.INFO,
         SubState.UNHEALTHY: logging.WARNING,
         SubState.EXITED: logging.INFO,
+        SubState.DIAGNOSE: logging.INFO,
         SubState.STOP: logging.INFO,
         SubState.STOP_TERM: logging.INFO,
         SubState.STOP_KILL: logging.WARNING,
@@ -62,9 +65,23 @@ def words(transition: Transition) -> str:
 
 
 def level_of(transition: Transition) -> int:
-    if transition.after.fault is not None and transition.before.fault is None:
+    if _fault(transition.after) is not None and _fault(transition.before) is None:
         return logging.WARNING  # it ends, and nobody had asked for that
-    return LEVELS[transition.after.sub_state]
+    return logging.WARNING if _daemonised(transition) else LEVELS[transition.after.sub_state]
+
+
+def _daemonised(transition: Transition) -> tuple[int, ...]:
+    """What a program that ended well left running, as daemons do: to us it has ended, and the rest is cleared away."""
+    match transition.event:
+        case TreeGone(exit=Exited(code=0), left_behind=left) if transition.before.fault is not None:
+            return left
+        case _:
+            return ()
+
+
+def _fault(state: UnitState) -> Fault | None:
+    """That of a restore too, which is no death: people should know that it failed."""
+    return None if state.descent is None else state.descent.fault
 
 
 def _next_step(transition: Transition) -> Iterator[str]:
@@ -74,3 +91,6 @@ def _next_step(transition: Transition) -> Iterator[str]:
         yield f"once that is mended: podvisor start {unit}"
     elif transition.after.sub_state is SubState.UNKILLABLE:
         yield f"nothing is started beside that; podvisor stop {unit} tries again"
+    if left := _daemonised(transition):
+        which = "1 process" if len(left) == 1 else f"{len(left)} processes"
+        yield f"it had left {which} running, which were ended: keep it in the foreground, or set ExitType=cgroup"

@@ -11,6 +11,7 @@ import trio
 from supervisor.process.line_format import Field
 from supervisor.process.output import Follower, Pipes
 from supervisor.process.tail import Tail
+from supervisor.unit.model import Logging
 
 DRAIN_SEC = 0.3
 """How long the output of a tree that is gone is read on: only what escaped the tree can hold it open longer."""
@@ -26,6 +27,9 @@ class UnitOutput(Protocol):
         """Raise OSError when descriptors have run out."""
 
     async def pump(self, pipes: Pipes, fields: Mapping[str, Field] | None = None) -> None: ...
+
+    def configure(self, logging: Logging) -> None:
+        """Streams that are being read go where they went; limits hold at once."""
 
     def reopen(self) -> None: ...
 

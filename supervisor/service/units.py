@@ -2,13 +2,15 @@
 
 All are asked to start at once, and each waits for those it comes After; so whatever may run in parallel does. Each
 stops when those that come after it have stopped. Engines and controllers are not known here: units whose start is
-decided elsewhere are merely named.
+decided elsewhere are merely named. The set of units belongs to this class alone, and changes in
+`rearrange` alone. A cold start is what is left of that when nothing has to stop and nothing is replaced.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 import trio
@@ -16,6 +18,7 @@ import trio
 from supervisor.service.conditions import unmet
 from supervisor.service.operations import Surroundings, nothing_to_wait_for
 from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFailed, StopReport
+from supervisor.service.rearrangement import Rearrangement
 from supervisor.service.service import Service
 from supervisor.unit.graph import Graph
 from supervisor.unit.state import UnitState
@@ -33,7 +36,7 @@ class NoSuchUnit(Exception):
 
 
 class Units:
-    """`add` every service, then `run`."""
+    """`run` it, then `rearrange`. What is added beforehand is run from the beginning."""
 
     def __init__(
         self, graph: Graph, variables: Callable[[], Mapping[str, str]], *, started_elsewhere: Collection[str] = ()
@@ -46,6 +49,13 @@ class Units:
         self._variables = variables
         self._started_elsewhere = frozenset(started_elsewhere)
         self._services: dict[str, Service] = {}
+        self._lives: dict[str, trio.CancelScope] = {}
+        """Of the services' tasks."""
+        self._nursery: trio.Nursery | None = None
+        self._being_replaced: frozenset[str] = frozenset()
+        """Units that a rearrangement has stopped and will start, or take away: that they are down decides nothing."""
+        self._waiting: set[trio.CancelScope] = set()
+        """Those who wait for dependencies by this graph; another graph makes them look again."""
         self._hurried = trio.CancelScope()
         self._stopping = False
 
@@ -65,16 +75,38 @@ class Units:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The services' tasks. Cancelled: all are stopped at once and in no order; `stop_all` first is kinder."""
         async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             for service in self._services.values():
-                await nursery.start(service.run)
+                await nursery.start(self._live, service)
             task_status.started()
+            await trio.sleep_forever()
+
+    async def rearrange(self, change: Rearrangement, *, asked_by: str, reason: str) -> Mapping[str, StopReport]:
+        """Stop, replace the set of units, start; the reports of those not verified to be gone.
+
+        What it starts is only asked to: the states tell what comes of it. Cancelled while it stops: what was begun
+        goes on in the services, and the set of units is as it was. While everything is being stopped nothing is
+        replaced or started.
+        """
+        order = self._graph.giving_way_to(change.graph)
+        self._being_replaced = change.stop
+        try:
+            reports = await self._stop_in_order(change.stop, order, asked_by=asked_by, reason=reason)
+            for service in change.added:
+                await self._take_in(service)
+            if not self._stopping:
+                self._replace(change, asked_by)
+        finally:
+            self._being_replaced = frozenset()
+            for waiting in self._waiting:
+                waiting.cancel(reason="there may be another graph")
+        return reports
 
     # --- asked for ---------------------------------------------------------------------------------------------
 
     def start_all(self, *, asked_by: str) -> None:
         """Ask all units to start but those that others start. What comes of it is seen in their states."""
-        for name in self._services.keys() - self._started_elsewhere:
-            self._services[name].ask_to_start(asked_by)
+        self._ask_to_start(self._services.keys(), asked_by)
 
     async def start(self, name: str, *, asked_by: str) -> None:
         """Start a unit and what it requires and wants; return when it is spawned. Raise NoSuchUnit, StartFailed."""
@@ -89,7 +121,8 @@ class Units:
     async def stop(self, name: str, *, asked_by: str, reason: str) -> StopReport:
         """Stop a unit, and before it those that require it. Raise NoSuchUnit. Cancelled: what was begun goes on."""
         service = self.get(name)
-        await self._stop_in_order(self._dependents_of(name), asked_by=asked_by, reason=f"{name} is stopped: {reason}")
+        why = f"{name} is stopped: {reason}"
+        await self._stop_in_order(self._dependents_of(name), self._graph, asked_by=asked_by, reason=why)
         return await service.stop(asked_by=asked_by, reason=reason)
 
     async def stop_all(self, deadline: float, *, asked_by: str, reason: str) -> Mapping[str, StopReport]:
@@ -102,7 +135,7 @@ class Units:
         now = trio.current_time()
         self._hurried.deadline = deadline - min(LAST_CALL_SEC, (deadline - now) / 2)
         with self._hurried:
-            await self._stop_in_order(frozenset(self._services), asked_by=asked_by, reason=reason)
+            await self._stop_in_order(frozenset(self._services), self._graph, asked_by=asked_by, reason=reason)
         if self._hurried.cancelled_caught:
             log.warning("not everything has stopped in time: what is left is killed")
         reports: dict[str, StopReport] = {}
@@ -146,6 +179,17 @@ class Units:
         After is order alone, as in systemd: what is down and not asked to start is not waited for, unless it is
         required; then DependencyUnmet is raised. Raise ConditionUnmet when the unit is to be skipped.
         """
+        looking = trio.CancelScope()
+        while True:
+            self._waiting.add(looking)
+            try:
+                with looking:
+                    return await self._by_this_graph(name)
+            finally:
+                self._waiting.discard(looking)
+            looking = trio.CancelScope()  # there is another graph
+
+    async def _by_this_graph(self, name: str) -> None:
         condition = unmet(self._services[name].unit.conditions, self._variables())
         if condition is not None:
             raise ConditionUnmet(condition)
@@ -165,6 +209,8 @@ class Units:
     def _is_decided(self, name: str, required: bool, state: UnitState) -> bool:
         if state.satisfied:
             return True
+        if name in self._being_replaced:
+            return False
         return state.at_rest and not (required and name in self._started_elsewhere)
 
     def _is_the_only_one_ever_started(self, name: str) -> bool:
@@ -180,19 +226,51 @@ class Units:
                 waiting.append(other)
         return frozenset(found & self._services.keys())
 
-    async def _stop_in_order(self, names: frozenset[str], *, asked_by: str, reason: str) -> None:
+    async def _stop_in_order(
+        self, names: frozenset[str], order: Graph, *, asked_by: str, reason: str
+    ) -> Mapping[str, StopReport]:
+        """The reports of those not verified to be gone."""
+        services = {name: self._services[name] for name in names}
         stopped = {name: trio.Event() for name in names}
+        reports: dict[str, StopReport] = {}
 
         async def stop_in_turn(name: str) -> None:
             for later in names:
-                if name in self._graph.order_after(later):
+                if name in order.order_after(later):
                     await stopped[later].wait()
-            await self._services[name].stop(asked_by=asked_by, reason=reason)
+            reports[name] = await services[name].stop(asked_by=asked_by, reason=reason)
             stopped[name].set()
 
         async with trio.open_nursery() as nursery:
             for name in names:
                 nursery.start_soon(stop_in_turn, name)
+        return {name: report for name, report in reports.items() if not report.gone}
+
+    def _replace(self, change: Rearrangement, asked_by: str) -> None:
+        """Without a checkpoint: nobody sees one half of it, or a unit that is to start and was not asked to yet."""
+        for name in change.removed:
+            del self._services[name]
+            self._lives.pop(name).cancel(reason="the unit is declared no more")
+        for name, definition in change.redefined.items():
+            self._services[name].redefine(definition.unit, definition.rules, definition.launch)
+        self._graph = change.graph
+        for service in change.added:
+            self._services[service.unit.name] = service
+        self._ask_to_start(change.start, asked_by)
+
+    async def _take_in(self, service: Service) -> None:
+        assert self._nursery is not None, "the units are run before they are rearranged"
+        await self._nursery.start(self._live, service)
+
+    async def _live(self, service: Service, *, task_status: trio.TaskStatus[None]) -> None:
+        with self._lives.setdefault(service.unit.name, trio.CancelScope()):
+            await service.run(task_status=task_status)
+
+    def _ask_to_start(self, names: AbstractSet[str], asked_by: str) -> None:
+        if self._stopping:
+            return
+        for name in names - self._started_elsewhere:
+            self._services[name].ask_to_start(asked_by)
 
     async def _kill(self, service: Service, asked_by: str, reason: str, reports: dict[str, StopReport]) -> None:
         grace = 0.0 if self._hurried.cancelled_caught else None

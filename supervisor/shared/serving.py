@@ -1,15 +1,18 @@
 """An ASGI application on a listening socket (`listening.py`), through hypercorn's trio server.
 
 Three traps of a shutdown are closed here: idle keep-alive clients (ShieldLastSend), requests that do not end
-(the graceful time-out) and clients that do not read (TCP_USER_TIMEOUT on a socket of our own).
+(the graceful time-out) and clients that do not read (TCP_USER_TIMEOUT on a socket of our own; where there is no such,
+on Unix sockets, their connections are broken off).
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -47,6 +50,7 @@ async def serve(
 
     Cancelled, it breaks off the requests in flight (their handlers are cancelled) and closes the port.
     """
+    path = listener.getsockname() if listener.family == socket.AF_UNIX else None
     config = Config() if tls is None else _TlsConfig(tls)
     config.bind = [f"fd://{listener.detach()}"]
     config.graceful_timeout = GRACEFUL_SEC
@@ -55,16 +59,36 @@ async def serve(
     config.include_server_header = False
     config.errorlog = logging.getLogger("hypercorn.error")
     logging.getLogger("hypercorn.error").setLevel(logging.WARNING)
-    async with trio.open_nursery() as nursery:
-        urls = await nursery.start(
-            partial(
-                hypercorn_serve,
-                cast(ASGIFramework, ShieldLastSend(application)),
-                config,
-                shutdown_trigger=stop.wait,
-            )
-        )
-        task_status.started(urls[0])
+    run = partial(hypercorn_serve, cast(ASGIFramework, ShieldLastSend(application)), config, shutdown_trigger=stop.wait)
+    async with trio.open_nursery() as watching:
+        ended = trio.Event()
+        if path is not None:
+            watching.start_soon(_break_off_when_cancelled, path, ended)
+        try:
+            async with trio.open_nursery() as nursery:
+                urls = await nursery.start(run)
+                task_status.started(urls[0])
+        finally:
+            ended.set()
+
+
+async def _break_off_when_cancelled(path: str, ended: trio.Event) -> None:
+    """hypercorn shields what it sends, without a deadline: a client that does not read would hold up the end."""
+    try:
+        await ended.wait()
+    finally:
+        with trio.move_on_after(UNREAD_SEC, shield=True):
+            await ended.wait()
+        if not ended.is_set():
+            _break_off(path)
+
+
+def _break_off(path: str) -> None:
+    """Whatever of this process is connected to its socket of that name."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as connection:
+            if connection.family == socket.AF_UNIX and connection.getsockname() == path:
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 class _TlsConfig(Config):

@@ -6,14 +6,16 @@ import math
 
 from msgspec.structs import replace
 
-from supervisor.unit import start_clock
-from supervisor.unit.descent import complete, fail
+from supervisor.unit import restart, start_clock
+from supervisor.unit.descent import complete, fail, leave
 from supervisor.unit.events import (
     Commands,
     CommandsDone,
     ConditionUnmet,
+    CriticalProcessDied,
     DependencyFailed,
     Event,
+    Exited,
     Progressed,
     RunCommands,
     Spawn,
@@ -22,10 +24,10 @@ from supervisor.unit.events import (
     TimeoutExtended,
 )
 from supervisor.unit.model import ServiceType
-from supervisor.unit.moves import Moment, Outcome, complaint_words, rest, start_over, to, watchdog_deadline
+from supervisor.unit.moves import Moment, Outcome, complaint_words, overslept, rest, start_over, to, watchdog_deadline
 from supervisor.unit.restart import Result
 from supervisor.unit.start_clock import StartClock
-from supervisor.unit.state import Fault, UnitState
+from supervisor.unit.state import Descent, Fault, Then, UnitState
 from supervisor.unit.states import SubState
 
 
@@ -58,15 +60,15 @@ def spawned(at: Moment, event: Spawned) -> Outcome:
     clock = start_clock.progressed(clock, start_clock.ProgressKind.WORK, at.now)
     state = replace(at.state, spawned_pid=event.pid, spawned_at=at.now, started=at.state.invocation, clock=clock)
     if event.awaits_ready or at.rules.type is ServiceType.ONESHOT:
-        loading = to(
-            state, SubState.LOADING, at.now, _spawned_words(event), start_clock.deadline(at.rules.start, clock)
-        )
-        return loading, ()
+        sub_state = SubState.RESTORING if _restores(at) else SubState.LOADING
+        return to(state, sub_state, at.now, _spawned_words(event), start_clock.deadline(at.rules.start, clock)), ()
     return activate(replace(at, state=state), _spawned_words(event))
 
 
 def spawn_failed(at: Moment, event: SpawnFailed) -> Outcome:
-    return fail(at, Fault(Result.EXIT_CODE, event.reason, code=event.exit_status))
+    fault = Fault(event.result, event.reason, code=event.exit_status)
+    falls_back = _restores(at) and event.result is not Result.HARDWARE
+    return _fall_back(at, fault) if falls_back else fail(at, fault)
 
 
 def spawned_too_late(at: Moment, event: Spawned) -> Outcome:
@@ -102,7 +104,27 @@ def extend_start(at: Moment, event: TimeoutExtended) -> Outcome:
 
 def start_timed_out(at: Moment, event: Event) -> Outcome:
     assert at.state.clock is not None  # its deadline has just come
+    if overslept(at):
+        clock = start_clock.resumed(at.rules.start, at.state.clock, at.now)
+        loading = at.state.sub_state is SubState.LOADING  # elsewhere nobody stands still
+        deadline = start_clock.deadline(at.rules.start, clock) if loading else clock.cap
+        return replace(at.state, clock=clock, deadline=deadline), ()
     return fail(at, Fault(Result.TIMEOUT, start_clock.verdict(at.rules.start, at.state.clock, at.now)))
+
+
+def restore_exited(at: Moment, event: Exited) -> Outcome:
+    at = replace(at, state=replace(at.state, exit=event, exited_at=at.now))
+    words = restart.exit_words(event.code, event.signal, event.core_dumped)
+    return _fall_back(at, Fault(Result.PROTOCOL, f"{words} before it was ready"))
+
+
+def restore_lost_process(at: Moment, event: CriticalProcessDied) -> Outcome:
+    return _fall_back(at, Fault(Result.PROTOCOL, event.reason))
+
+
+def restore_timed_out(at: Moment, event: Event) -> Outcome:
+    assert at.state.clock is not None  # its deadline has just come
+    return _fall_back(at, Fault(Result.TIMEOUT, start_clock.verdict(at.rules.start, at.state.clock, at.now)))
 
 
 def activate(at: Moment, reason: str) -> Outcome:
@@ -123,7 +145,17 @@ def _active(at: Moment, reason: str) -> UnitState:
 
 
 def _spawn(at: Moment, clock: StartClock, reason: str) -> Outcome:
-    return to(at.state, SubState.START, at.now, reason, deadline=clock.cap), (Spawn(reason),)
+    return to(at.state, SubState.START, at.now, reason, deadline=clock.cap), (Spawn(reason, _restores(at)),)
+
+
+def _restores(at: Moment) -> bool:
+    return at.rules.restores and not at.state.cold
+
+
+def _fall_back(at: Moment, fault: Fault) -> Outcome:
+    """A snapshot that cannot be restored is no fault of the engine: it starts cold, and nobody is told of a death."""
+    words = f"RestoreExec failed: {fault.cause}; starting cold"
+    return leave(at, Descent(Then.START_COLD, at.rules.stop.relaunch_timeout_sec, reason=words, fault=fault))
 
 
 def _spawned_words(event: Spawned) -> str:

@@ -26,6 +26,8 @@ Complaint = tuple[KeyPath, str]
 PROBE_SECTIONS = ("Startup", "Readiness", "Liveness")
 _CHECKS = ("Http", "Tcp", "Exec", "LogLine")
 _ASKED = ("PeriodSec", "TimeoutSec", "FailureThreshold", "SuccessThreshold")
+WITH_A_CANARY = (Launcher.VLLM, Launcher.SGLANG)
+"""Launchers that bring a request of their own."""
 _COMMANDS = ("ExecStart", "ExecStartPre", "ExecStartPost", "ExecStop", "ExecStopPost")
 
 
@@ -48,6 +50,8 @@ def unit_complaints(unit: Unit, data: Mapping[str, object]) -> Iterator[Complain
     yield from _main_process(unit, keys)
     yield from _service(unit.service, keys)
     yield from _probes(unit, data)
+    yield from _canary(unit)
+    yield from _restore(unit)
     if unit.engine is not None:
         yield from _engine(unit.engine, data)
 
@@ -100,6 +104,32 @@ def _probes(unit: Unit, data: Mapping[str, object]) -> Iterator[Complaint]:
         yield ("Liveness", "OnFailure"), 'only an engine is reported to a controller: use "restart" or "none"'
 
 
+def _canary(unit: Unit) -> Iterator[Complaint]:
+    canary = unit.probes.canary
+    if canary is None or not canary.enabled:
+        return
+    launcher = None if unit.engine is None else unit.engine.launcher
+    if canary.check is None and launcher not in WITH_A_CANARY:
+        yield ("Canary",), "the key Http is missing: only the engine's user knows a request that makes it work"
+    if unit.service.type is ServiceType.ONESHOT:
+        yield ("Canary",), 'a unit of Type "oneshot" ends when its work is done: it cannot be probed'
+    elif launcher in (None, Launcher.EXEC) and not _tells_when_ready(unit):
+        yield ("Canary",), "sent only to what has been ready once: add [Readiness], or it would find what still loads"
+
+
+def _restore(unit: Unit) -> Iterator[Complaint]:
+    engine = unit.engine
+    if engine is None or engine.restore_exec is None:
+        return
+    if engine.launcher is Launcher.EXEC and not _tells_when_ready(unit):
+        yield ("Engine", "RestoreExec"), "nothing would say when the snapshot is restored: add [Readiness]"
+
+
+def _tells_when_ready(unit: Unit) -> bool:
+    probes = unit.probes
+    return unit.service.type is ServiceType.NOTIFY or (probes.startup or probes.readiness) is not None
+
+
 def _without_effect(section: str, probe: Probe, data: Mapping[str, object]) -> Iterator[Complaint]:
     """Keys that would be read and then mean nothing."""
     written = data.get(section)
@@ -123,6 +153,8 @@ def _engine(engine: Engine, data: Mapping[str, object]) -> Iterator[Complaint]:
             if name in written:
                 yield ("Engine", name), 'the launcher "exec" runs Service.ExecStart as it is'
     yield from _ports(engine)
+    if engine.recover_http is not None and engine.recover_exec is not None:
+        yield ("Engine", "RecoverExec"), "the engine is asked to recover in one way: by RecoverHttp or by RecoverExec"
     for path, message in (*trespasses(engine), *file_complaints(engine)):
         yield ("Engine", *path), message
 

@@ -12,6 +12,7 @@ from supervisor.unit import restart
 from supervisor.unit.events import (
     Action,
     Commands,
+    Diagnose,
     Event,
     Exited,
     RecordEnding,
@@ -20,13 +21,15 @@ from supervisor.unit.events import (
     StopTree,
     TreeGone,
 )
-from supervisor.unit.moves import Moment, Outcome, begin_invocation, rest, start_over, to
+from supervisor.unit.moves import Moment, Outcome, begin_invocation, rest, start_over, stopped, to
 from supervisor.unit.restart import Ending, Result
 from supervisor.unit.state import Descent, Fault, Then
 from supervisor.unit.states import SubState
 
 KILL_DEADLINE_SEC = 10.0
 """From SIGKILL until a process that is still there is called a survivor."""
+DIAGNOSE_SEC = 5.0
+"""DiagnoseExec never delays a stop by more."""
 BACKSTOP_SEC = 5.0
 """So much later than the stop ladder's own deadlines the machine stops believing that it will answer."""
 
@@ -84,12 +87,48 @@ def back_off_over(at: Moment, event: Event) -> Outcome:
     return begin_invocation(at, at.state.history, at.state.reason, restarts=1)
 
 
-def fail(at: Moment, fault: Fault, *, signal: str | None = None, grace_sec: float | None = None) -> Outcome:
+def fail(at: Moment, fault: Fault) -> Outcome:
     """End an invocation that nobody asked to end; the restart rule says what follows."""
+    return leave(at, _failure(at, fault, at.rules.stop.relaunch_timeout_sec))
+
+
+def fail_alive(at: Moment, fault: Fault, *, signal: str | None = None, grace_sec: float | None = None) -> Outcome:
+    """As `fail`, of what is up and not well: there is something to be seen before it is ended."""
     grace = at.rules.stop.relaunch_timeout_sec if grace_sec is None else grace_sec
-    descent = Descent(Then.DECIDE, grace, reason=fault.cause, fault=fault, healthy_sec=healthy_sec(at))
-    main_lives = at.state.pid is not None
-    return descend(at, SubState.STOP_TERM if main_lives else SubState.CLEANING, descent, signal=signal)
+    return evidence_first(at, replace(_failure(at, fault, grace), signal=signal))
+
+
+def evidence_first(at: Moment, descent: Descent) -> Outcome:
+    if not at.rules.diagnoses or at.state.pid is None:
+        return go_down(at, descent)
+    state = replace(at.state, descent=descent, healthy_since=None, ready=False)
+    words = words_of(descent)
+    return to(state, SubState.DIAGNOSE, at.now, words, at.now + DIAGNOSE_SEC), (Diagnose(words),)
+
+
+def diagnosed(at: Moment, event: Event) -> Outcome:
+    """Done, failed, or out of time."""
+    return go_down(at, descent_of(at))
+
+
+def died_under_diagnosis(at: Moment, event: Exited) -> Outcome:
+    """Of the dead nothing more is to be learned."""
+    at = replace(at, state=replace(at.state, exit=event, exited_at=at.now))
+    return leave(at, descent_of(at))
+
+
+def go_down(at: Moment, descent: Descent) -> Outcome:
+    """ExecStop first, if somebody has asked for the stop and there is time for it."""
+    if descent.fault is not None or Commands.STOP not in at.rules.commands or descent.grace_sec <= 0:
+        return leave(at, descent)
+    state = replace(at.state, descent=descent, healthy_since=None, ready=False)
+    state = to(state, SubState.STOP, at.now, words_of(descent), at.now + descent.grace_sec)
+    return state, (RunCommands(Commands.STOP, words_of(descent)),)
+
+
+def leave(at: Moment, descent: Descent) -> Outcome:
+    asked = descent.fault is None
+    return descend(at, SubState.STOP_TERM if asked or at.state.pid is not None else SubState.CLEANING, descent)
 
 
 def complete(at: Moment) -> Outcome:
@@ -98,13 +137,13 @@ def complete(at: Moment) -> Outcome:
     return descend(at, SubState.CLEANING, descent)
 
 
-def descend(at: Moment, sub_state: SubState, descent: Descent, *, signal: str | None = None) -> Outcome:
+def descend(at: Moment, sub_state: SubState, descent: Descent) -> Outcome:
     state = replace(at.state, descent=descent, healthy_since=None, ready=False)
     words = words_of(descent)
     # In stop-term the grace comes first and SIGKILL shows as stop-kill; elsewhere one deadline covers both.
     margin = 0.0 if sub_state is SubState.STOP_TERM else KILL_DEADLINE_SEC + BACKSTOP_SEC
     state = to(state, sub_state, at.now, words, at.now + descent.grace_sec + margin)
-    return state, (StopTree(signal or at.rules.stop.kill_signal, descent.grace_sec, words),)
+    return state, (StopTree(descent.signal or at.rules.stop.kill_signal, descent.grace_sec, words),)
 
 
 def descent_of(at: Moment) -> Descent:
@@ -114,6 +153,10 @@ def descent_of(at: Moment) -> Descent:
 
 def words_of(descent: Descent) -> str:
     return descent.reason if descent.asked_by is None else f"asked by {descent.asked_by}: {descent.reason}"
+
+
+def _failure(at: Moment, fault: Fault, grace_sec: float) -> Descent:
+    return Descent(Then.DECIDE, grace_sec, reason=fault.cause, fault=fault, healthy_sec=healthy_sec(at))
 
 
 def healthy_sec(at: Moment) -> float:
@@ -164,7 +207,7 @@ def _conclude(at: Moment, descent: Descent) -> Outcome:
     """Nothing of the invocation is left: what follows?"""
     match descent.then:
         case Then.REST:
-            return rest(at, SubState.DEAD, f"stopped by {descent.asked_by}: {descent.reason}"), ()
+            return stopped(at, descent.asked_by, descent.reason), ()
         case Then.START:
             history = restart.forgiven(at.state.history)
             return begin_invocation(at, history, f"asked by {descent.asked_by}: {descent.reason}", restarts=1)
@@ -175,6 +218,11 @@ def _conclude(at: Moment, descent: Descent) -> Outcome:
             return replace(rest(at, SubState.DEAD, "done"), completed=True), ()
         case Then.DECIDE:
             return _decide(at)
+        case Then.START_COLD:
+            # The restore that failed and this are one start, for the limit too.
+            history = replace(at.state.history, starts=at.state.history.starts[:-1])
+            state, actions = begin_invocation(at, history, descent.reason, restarts=0)
+            return replace(state, cold=True), actions
 
 
 def _decide(at: Moment) -> Outcome:
@@ -190,5 +238,6 @@ def _decide(at: Moment) -> Outcome:
             resting = rest(at, SubState.FAILED if failed else SubState.DEAD, reason)
             return replace(resting, history=history), ()
         case restart.GiveUp(history, reason, action):
-            resting = rest(at, SubState.START_LIMIT_HIT, reason)
+            hardware = ending.result is Result.HARDWARE
+            resting = rest(at, SubState.FAILED if hardware else SubState.START_LIMIT_HIT, reason)
             return replace(resting, history=history), (ReportStartLimit(action, reason),)

@@ -112,7 +112,8 @@ def _declared_twice(engine: Engine, sizes: Sizes, pod: PodFacts) -> Iterator[Com
 def _spread(engine: Engine, sizes: Sizes, nnodes: int) -> Iterator[Complaint]:
     mode, ranks = engine.data_parallel, ranks_of_gang(engine, sizes, nnodes)
     if mode is DataParallel.NONE and sizes.dp > 1:
-        yield ("DataParallel",), f'the flags ask for {sizes.dp} data-parallel ranks: set it to "internal", or see docs'
+        ways = '"internal" (one server for all of them)' + (', "hybrid" or "external"' if _has_modes(engine) else "")
+        yield ("DataParallel",), f"the flags ask for {sizes.dp} data-parallel ranks: set it to {ways}"
         return
     if independent(engine, sizes):
         yield from _local_ranks(engine, sizes.dp)
@@ -132,6 +133,10 @@ def _spread(engine: Engine, sizes: Sizes, nnodes: int) -> Iterator[Complaint]:
         # arg_groups/validation_hook.py refuses dp_size > 1 with nnodes > 1.
         yield ("Args",), "over several nodes SGLang has attention data parallelism only: use attn-dp-size"
     yield from _local_ranks(engine, ranks // nnodes)
+
+
+def _has_modes(engine: Engine) -> bool:
+    return engine.launcher is Launcher.VLLM
 
 
 def _local_ranks(engine: Engine, here: int) -> Iterator[Complaint]:

@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from supervisor.unit.model import StartLimitAction
-from supervisor.unit.restart import Ending
+from supervisor.unit.restart import Ending, Result
 from supervisor.unit.start_clock import ProgressKind
 
 # --- asked for ----------------------------------------------------------------------------------------------
@@ -69,6 +69,7 @@ class SpawnFailed(msgspec.Struct, frozen=True):
     reason: str
     exit_status: int
     """126 or 127, as a shell would answer."""
+    result: Result = Result.EXIT_CODE
 
 
 class Exited(msgspec.Struct, frozen=True):
@@ -85,6 +86,8 @@ class TreeGone(msgspec.Struct, frozen=True):
     exit: Exited | None = None
     """Of the main process, if there was one."""
     survivors: tuple[str, ...] = ()
+    left_behind: tuple[int, ...] = ()
+    """What the main process, which had ended by itself, had left running; none of it is left now."""
 
 
 # --- seen by itself ------------------------------------------------------------------------------------------
@@ -184,6 +187,14 @@ class Spawn(msgspec.Struct, frozen=True):
     """Answered by Spawned or SpawnFailed."""
 
     reason: str
+    restores: bool = False
+    """With RestoreExec in place of what starts the unit cold."""
+
+
+class Diagnose(msgspec.Struct, frozen=True):
+    """Answered by CommandsDone. What stops the unit afterwards does not wait for it."""
+
+    reason: str
 
 
 class StopTree(msgspec.Struct, frozen=True):
@@ -209,4 +220,4 @@ class ReportStartLimit(msgspec.Struct, frozen=True):
     reason: str
 
 
-Action = AwaitDependencies | RunCommands | Spawn | StopTree | RecordEnding | ReportStartLimit
+Action = AwaitDependencies | RunCommands | Spawn | Diagnose | StopTree | RecordEnding | ReportStartLimit

@@ -86,6 +86,18 @@ class Graph(msgspec.Struct, frozen=True):
             raise ValueError(f"the units wait in a circle: {' after '.join(self.cycle())}")
         return tuple(order)
 
+    def giving_way_to(self, later: Graph) -> Graph:
+        """The order in which units stop while this graph is replaced: what has gone is known to this one alone.
+
+        Where both together would be a circle, what has gone is stopped in no order.
+        """
+        gone = self.after.keys() - later.after.keys()
+        after = {name: set(earlier) for name, earlier in later.after.items()} | {name: set() for name in gone}
+        for name, earlier in self.after.items():
+            after.setdefault(name, set()).update(earlier if name in gone else earlier & gone)
+        both = Graph({}, {}, {name: frozenset(earlier) for name, earlier in after.items()})
+        return both if not both.cycle() else Graph({}, {}, {**dict.fromkeys(gone, frozenset()), **later.after})
+
     def longest_chain(self, durations: Mapping[str, float]) -> float:
         """How long the units take one after the other where they wait for each other, else at once."""
         ended: dict[str, float] = {}

@@ -234,12 +234,13 @@ LIVENESS = PROBE | _entries(
         "restart; report for engines of a gang"),
 )  # fmt: skip
 
+CANARY_SECTION = "Canary"
 CANARY = _entries(
     Key("Enabled", "enabled", boolean, "whether it is sent at all"),
     _HTTP_CHECK,
     Key("TimeoutSec", "timeout_sec", duration(0.1), "how long the answer may take"),
     Key("FailureThreshold", "failure_threshold", _count, "failures in a row that count"),
-    Key("IdleSec", "idle_sec", duration(), "sent only after so long without work"),
+    Key("IdleSec", "idle_sec", duration(0.1), "sent only after so long without work"),
     Key("Requests", "requests", _count, "requests in a round", "one for each rank behind the port"),
 )
 
@@ -292,7 +293,8 @@ SECTIONS: Mapping[str, Table] = {
         Table("Readiness", "probes.readiness", model.Probe, "whether it may be used", PROBE),
         Table("Liveness", "probes.liveness", model.Probe, "whether it still works", LIVENESS,
               defaults=_LIVENESS_DEFAULTS),
-        Table("Canary", "probes.canary", model.Canary, "a probe with real work, sent while there is none", CANARY),
+        Table(CANARY_SECTION, "probes.canary", model.Canary, "a probe with real work, sent while there is none",
+              CANARY),
         Table("Engine", "engine", model.Engine, "what makes the unit an engine", ENGINE),
     )
 }  # fmt: skip

@@ -201,6 +201,27 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
             LivenessRecovered,
             KeptAlive,  # the watchdog is armed when it is active
         ),
+        SubState.RESTORING: _row(
+            {
+                **_RUNNING,
+                Exited: ascent.restore_exited,
+                CriticalProcessDied: ascent.restore_lost_process,
+                Stop: requests.stop,
+                Restart: requests.restart_starting,
+                Ready: ascent.loaded,
+                Progressed: ascent.progressed,
+                TimeoutExtended: ascent.extend_start,
+                Tick: ascent.restore_timed_out,
+            },
+            *_DEPENDENCIES,
+            CommandsDone,
+            *_SPAWN,
+            TreeGone,
+            NotReady,
+            LivenessFailed,
+            LivenessRecovered,
+            KeptAlive,
+        ),
         SubState.START_POST: _row(
             {
                 **_RUNNING,
@@ -229,6 +250,20 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
             },
             Tick,
             *_NOTHING_RUNS,
+        ),
+        SubState.DIAGNOSE: _row(
+            {
+                **_DESCENDING,
+                Exited: descent.died_under_diagnosis,
+                CommandsDone: descent.diagnosed,
+                Tick: descent.diagnosed,
+            },
+            *_DEPENDENCIES,
+            *_SPAWN,
+            CriticalProcessDied,
+            TreeGone,
+            *_PROBES,
+            *_NOTIFICATIONS,
         ),
         SubState.STOP: _row(
             {**_DESCENDING, CommandsDone: descent.stop_commands_done, Tick: descent.stop_commands_done},

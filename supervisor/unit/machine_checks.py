@@ -89,8 +89,20 @@ def _commands(unit: Unit) -> Iterator[tuple[KeyPath, str]]:
     for section, probe in by_section:
         if probe is not None and isinstance(probe.check, ExecCheck):
             yield (section, "Exec"), probe.check.command.argv[0]
-    if unit.engine is not None and unit.engine.command:
-        yield ("Engine", "Command"), unit.engine.command[0]
+    engine = unit.engine
+    if engine is None:
+        return
+    if engine.command:
+        yield ("Engine", "Command"), engine.command[0]
+    of_the_engine = (
+        ("DiagnoseExec", engine.diagnose_exec),
+        ("DeviceHealthProbe", engine.device_health_probe),
+        ("RestoreExec", engine.restore_exec),
+        ("RecoverExec", engine.recover_exec),
+    )
+    for key, declared in of_the_engine:
+        if declared is not None:
+            yield ("Engine", key), declared.argv[0]
 
 
 def _undefined(loaded: LoadedUnit, variables: Mapping[str, str]) -> Iterator[tuple[bool, Problem]]:

@@ -321,6 +321,11 @@ class Engine(msgspec.Struct, frozen=True):
     lock_patterns: tuple[str, ...] = ()
     device_memory_probe: str | Command | None = None
 
+    @property
+    def recovers(self) -> bool:
+        """It can be asked to recover without a restart."""
+        return self.recover_http is not None or self.recover_exec is not None
+
 
 class Conditions(msgspec.Struct, frozen=True):
     """[Unit] Condition…=: not met means the unit is skipped, not failed (systemd.unit(5))."""

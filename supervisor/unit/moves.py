@@ -26,6 +26,16 @@ class Moment(msgspec.Struct, frozen=True):
 
 Outcome = tuple[UnitState, tuple[Action, ...]]
 
+OVERSLEPT_SEC = 0.5
+"""A timer that goes off later than this tells that we were stopped (SIGSTOP, a frozen container, a paused machine).
+
+What should have been heard meanwhile was not, and perhaps those who should have spoken were stopped as well.
+"""
+
+
+def overslept(at: Moment) -> bool:
+    return at.now - at.state.deadline > OVERSLEPT_SEC
+
 
 def to(state: UnitState, sub_state: SubState, now: float, reason: str, deadline: float = math.inf) -> UnitState:
     return replace(state, sub_state=sub_state, since=now, reason=reason, deadline=deadline)
@@ -49,6 +59,11 @@ def begin_invocation(at: Moment, history: RestartHistory, reason: str, *, restar
 def rest(at: Moment, sub_state: SubState, reason: str) -> UnitState:
     """This invocation is over, and so is what was said against it."""
     return replace(to(at.state, sub_state, at.now, reason), ended=at.state.invocation, complaints=())
+
+
+def stopped(at: Moment, asked_by: str | None, reason: str) -> UnitState:
+    """This invocation is over because somebody wanted it to be."""
+    return replace(rest(at, SubState.DEAD, f"stopped by {asked_by}: {reason}"), stopped_by=asked_by)
 
 
 def start_over(at: Moment) -> RestartHistory:

@@ -17,9 +17,10 @@ from supervisor.unit.endpoints import endpoint_names, with_endpoints
 from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.graph import Graph
 from supervisor.unit.instances import assemble
+from supervisor.unit.keys import CANARY_SECTION as CANARY
 from supervisor.unit.keys import LIVENESS_ACTION, SECTIONS
 from supervisor.unit.layers import Layered
-from supervisor.unit.model import Engine, Probe, RestartWith, Service, ServiceType, Unit
+from supervisor.unit.model import Canary, Engine, Probe, RestartWith, Service, ServiceType, Unit
 from supervisor.unit.sources import read_sources
 from supervisor.unit.structs import build
 from supervisor.unit.suggest import nearest
@@ -85,6 +86,8 @@ def _parts(sections: dict[str, Fields]) -> Fields:
         if LIVENESS_ACTION in probe:
             parts["probes.liveness_action"] = probe.pop(LIVENESS_ACTION)
         parts[SECTIONS[section].target] = build(Probe, probe)
+    if CANARY in sections:
+        parts[SECTIONS[CANARY].target] = build(Canary, sections[CANARY])
     return parts
 
 

@@ -39,9 +39,12 @@ def _peer(found: object) -> str:
     return _url(written)
 
 
-address = Converter('HOST:PORT or "[IPv6]:PORT"', _address, {"type": "string"})
-url = Converter('a URL such as "http://127.0.0.1:8000/health"', _url, {"type": "string"})
-peers = list_of(Converter("", _peer, {"type": "string"}), 'an array of "tcp://HOST:PORT" or "http://HOST:PORT/PATH"')
+address = Converter('HOST:PORT or "[IPv6]:PORT"', _address, {"type": "string", "pattern": r"\$\{|:\d{1,5}$"})
+url = Converter('a URL such as "http://127.0.0.1:8000/health"', _url, {"type": "string", "pattern": r"\$\{|^https?://"})
+peers = list_of(
+    Converter("", _peer, {"type": "string", "pattern": "^(tcp|https?)://"}),
+    'an array of "tcp://HOST:PORT" or "http://HOST:PORT/PATH"',
+)
 
 
 def _regular_expression(found: object) -> str:
@@ -67,7 +70,16 @@ def _status_range(found: object) -> tuple[int, int]:
 
 
 statuses = list_of(
-    Converter("", _status_range, {"type": ["string", "integer"]}),
+    Converter(
+        "",
+        _status_range,
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\d{3}(-\d{3})?$"},
+                {"type": "integer", "minimum": 100, "maximum": 599},
+            ]
+        },
+    ),
     'HTTP statuses such as [204, "300-399"]',
 )
 headers = table_of(Converter("", variable_value, {"type": ["string", "number"]}), "a table of HTTP headers")

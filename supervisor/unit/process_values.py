@@ -26,8 +26,9 @@ def _signal(found: object) -> str:
     return name
 
 
+_SIGNAL_SCHEMA = {"type": "string", "pattern": r"^(([Ss][Ii][Gg])?[A-Za-z][A-Za-z0-9+]*|[1-9][0-9]?)$"}
 signal_name = Converter(
-    'a signal such as "SIGTERM"', _signal, {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 1}]}
+    'a signal such as "SIGTERM"', _signal, {"anyOf": [_SIGNAL_SCHEMA, {"type": "integer", "minimum": 1, "maximum": 64}]}
 )
 
 
@@ -44,7 +45,11 @@ def _exit_status(found: object) -> int | str:
     return _signal(found)
 
 
-_exit_status_item: Converter[int | str] = Converter("", _exit_status, {"type": ["string", "integer"]})
+_exit_status_item: Converter[int | str] = Converter(
+    "",
+    _exit_status,
+    {"anyOf": [{"type": "string", "pattern": "^[A-Za-z0-9]+$"}, {"type": "integer", "minimum": 0, "maximum": 255}]},
+)
 exit_statuses = list_of(_exit_status_item, 'exit codes or signal names such as [75, "SIGKILL"]')
 # As in systemd.service(5) the key adds to what is success anyway.
 success_statuses = mapped(exit_statuses, lambda statuses: tuple(dict.fromkeys((0, *statuses))))
@@ -82,7 +87,9 @@ def _umask(found: object) -> int:
     return value
 
 
-umask = Converter('an octal number as a string, such as "0022"', _umask, {"type": "string"})
+umask = Converter(
+    'an octal number as a string, such as "0022"', _umask, {"type": "string", "pattern": "^0?o?[0-7]{1,4}$"}
+)
 
 
 def _cpu_range(written: str) -> range:
@@ -101,7 +108,16 @@ def _cpus(found: object) -> frozenset[int]:
     return frozenset(cpu for part in parts for cpu in _cpu_range(part))
 
 
-cpus = Converter('CPU numbers such as "0-3,8"', _cpus, {"type": ["string", "integer", "array"]})
+_CPU_RANGES = r"\d{1,5}(-\d{1,5})?"
+_CPUS_SCHEMA: dict[str, object] = {
+    "anyOf": [
+        {"type": "string", "pattern": rf"^\s*{_CPU_RANGES}([,\s]+{_CPU_RANGES})*\s*$"},
+        {"type": "integer", "minimum": 0},
+    ]
+}
+cpus = Converter(
+    'CPU numbers such as "0-3,8"', _cpus, {"anyOf": [_CPUS_SCHEMA, {"type": "array", "items": _CPUS_SCHEMA}]}
+)
 
 
 def _arguments(found: object) -> tuple[str, ...]:
@@ -126,13 +142,14 @@ def _commands(found: object) -> tuple[Command, ...]:
     return (_command(found),)
 
 
-_ARGUMENTS_SCHEMA = {"type": "array", "items": {"type": "string"}}
+_ARGUMENTS_SCHEMA: dict[str, object] = {"type": "array", "items": {"type": "string"}}
+_COMMAND_SCHEMA = {**_ARGUMENTS_SCHEMA, "minItems": 1}
 arguments = Converter('an array of arguments such as ["--verbose"]', _arguments, _ARGUMENTS_SCHEMA)
-command = Converter('an argument array such as ["sleep", "5"]', _command, _ARGUMENTS_SCHEMA)
+command = Converter('an argument array such as ["sleep", "5"]', _command, _COMMAND_SCHEMA)
 commands = Converter(
     'an array of argument arrays such as [["sleep", "5"]]',
     _commands,
-    {"anyOf": [_ARGUMENTS_SCHEMA, {"type": "array", "items": _ARGUMENTS_SCHEMA}]},
+    {"anyOf": [_COMMAND_SCHEMA, {"type": "array", "items": _COMMAND_SCHEMA}]},
 )
 
 variable_name = matching(r"[A-Za-z_][A-Za-z0-9_]*", "a variable's name")
@@ -188,7 +205,10 @@ def _credential(found: object) -> tuple[str, str]:
     return name, path
 
 
-credentials = list_of(Converter("", _credential, {"type": "string"}), 'an array of "name:/path/of/the/secret"')
+credentials = list_of(
+    Converter("", _credential, {"type": "string", "pattern": "^[A-Za-z0-9_.-]+:/"}),
+    'an array of "name:/path/of/the/secret"',
+)
 
 
 def _flag_item(found: object) -> str:
@@ -220,7 +240,11 @@ def _flag_table(found: object) -> tuple[tuple[str, ArgValue], ...]:
 
 
 _flag_pairs: Converter[tuple[tuple[str, ArgValue], ...]] = table_of(Converter("", _flag_value), "")
-flags = Converter("a table of flags without their dashes", _flag_table, {"type": "object"})
+flags = Converter(
+    "a table of flags without their dashes",
+    _flag_table,
+    {"type": "object", "propertyNames": {"pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$"}},
+)
 
 device_memory_probe: Converter[str | Command] = either(
     matching(r"nvml|off", '"nvml", "off"'),

@@ -18,6 +18,8 @@ _SECONDS = {
 }  # fmt: skip
 _DURATION_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*")
 
+_DURATION_PATTERN = rf"^\s*(infinity|(\d+(\.\d+)?\s*({'|'.join(sorted(_SECONDS, key=len, reverse=True))})?\s*)+)\s*$"
+
 # As in systemd a single letter means powers of 1024; "KB" is spelled out and means what SI says.
 _BYTES = {"": 1, "b": 1} | {
     prefix + suffix: base ** (power + 1)
@@ -72,8 +74,12 @@ def duration(minimum: float = 0.0, maximum: float = math.inf) -> Converter[float
             raise Mismatch
         return seconds
 
-    return Converter(f'a duration such as "1min 30s"{_between(minimum, maximum)}', read,
-                     {"type": ["string", "number"]})  # fmt: skip
+    as_text = {"type": "string", "pattern": _DURATION_PATTERN}
+    as_number: dict[str, object] = {"type": "number", "minimum": minimum}
+    if maximum < math.inf:
+        as_number["maximum"] = maximum
+    schema = {"anyOf": [as_text, as_number]}
+    return Converter(f'a duration such as "1min 30s"{_between(minimum, maximum)}', read, schema)
 
 
 def _between(minimum: float, maximum: float) -> str:
@@ -107,4 +113,6 @@ def size(minimum: int = 0) -> Converter[int]:
         return count
 
     least = f" of at least {minimum} bytes" if minimum else " or a number of bytes"
-    return Converter(f'a size such as "50MB" or "256KiB"{least}', read, {"type": ["string", "integer"]})
+    as_text = {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*([KMGTkmgt]([iI]?[bB])?|[bB])?\s*$"}
+    schema = {"anyOf": [as_text, {"type": "integer", "minimum": minimum}]}
+    return Converter(f'a size such as "50MB" or "256KiB"{least}', read, schema)

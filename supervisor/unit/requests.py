@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from supervisor.unit import restart
-from supervisor.unit.descent import descend, descent_of, healthy_sec, words_of
-from supervisor.unit.events import Commands, Event, Restart, RunCommands, Start, Stop
-from supervisor.unit.moves import Moment, Outcome, begin_invocation, rest, to
+from supervisor.unit.descent import descend, descent_of, evidence_first, go_down, healthy_sec, words_of
+from supervisor.unit.events import Event, Restart, Start, Stop
+from supervisor.unit.moves import Moment, Outcome, begin_invocation, stopped, to
 from supervisor.unit.state import Descent, Then, UnitState
 from supervisor.unit.states import SubState
 
@@ -31,7 +31,7 @@ def try_survivors_again(at: Moment, event: Stop) -> Outcome:
 
 def call_off(at: Moment, event: Stop) -> Outcome:
     """Nothing runs: not to start is all there is to do."""
-    return rest(at, SubState.DEAD, f"stopped by {event.asked_by}: {event.reason}"), ()
+    return stopped(at, event.asked_by, event.reason), ()
 
 
 def stop(at: Moment, event: Stop) -> Outcome:
@@ -90,12 +90,7 @@ def _asked(at: Moment, then: Then, asked_by: str, reason: str, grace_sec: float)
 
 
 def _leave_active(at: Moment, descent: Descent) -> Outcome:
-    """ExecStop first, unless there is no time for it."""
-    if Commands.STOP not in at.rules.commands or descent.grace_sec <= 0:
-        return descend(at, SubState.STOP_TERM, descent)
-    state = replace(at.state, descent=descent, healthy_since=None, ready=False)
-    state = to(state, SubState.STOP, at.now, words_of(descent), at.now + descent.grace_sec)
-    return state, (RunCommands(Commands.STOP, words_of(descent)),)
+    return evidence_first(at, descent) if at.state.complaints else go_down(at, descent)
 
 
 def _redirect(at: Moment, then: Then, asked_by: str, reason: str) -> UnitState:
@@ -108,6 +103,8 @@ def _hasten(at: Moment, grace_sec: float | None) -> Outcome:
     if grace_sec is None or at.now + grace_sec >= _grace_ends(at.state, descent):
         return at.state, ()
     hurried = replace(descent, grace_sec=grace_sec)
+    if at.state.sub_state is SubState.DIAGNOSE and grace_sec > 0:
+        return replace(at.state, descent=hurried), ()
     sub_state = at.state.sub_state if at.state.sub_state is SubState.CLEANING else SubState.STOP_TERM
     return descend(at, sub_state, hurried)
 
@@ -118,5 +115,7 @@ def _grace_ends(state: UnitState, descent: Descent) -> float:
             return state.since  # it is over already
         case SubState.CLEANING:
             return state.since + descent.grace_sec
+        case SubState.DIAGNOSE:
+            return state.deadline + descent.grace_sec
         case _:
             return state.deadline

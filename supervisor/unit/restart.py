@@ -35,6 +35,8 @@ class Result(StrEnum):
     TIMEOUT = "timeout"
     WATCHDOG = "watchdog"
     """It stopped answering: WatchdogSec or a Liveness probe that restarts."""
+    HARDWARE = "hardware"
+    """A device is gone: nothing that is tried in place can help."""
     PROTOCOL = "protocol"
     """It ended without ever becoming ready, or a process it cannot live without is gone."""
 
@@ -110,7 +112,7 @@ class Stay(msgspec.Struct, frozen=True):
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """The start limit is hit; what follows for the supervisor is the arbiter's to decide."""
+    """The start limit is hit, or a device is gone; what follows for the supervisor is the arbiter's to decide."""
 
     history: RestartHistory
     reason: str
@@ -128,6 +130,9 @@ def decide(settings: RestartSettings, history: RestartHistory, ending: Ending, n
         return Stay(False, history, f"stopped by {ending.asked_by}")
     if not _wants_restart(settings, ending):
         return Stay(ending.result is not Result.SUCCESS, history, f"{ending.cause}; {_refusal(settings, ending)}")
+    if ending.result is Result.HARDWARE:
+        action = settings.limit_action or StartLimitAction.NONE
+        return GiveUp(history, f"{ending.cause}; not tried again in place", action)
     if (limit := _limit_hit(settings, history, now)) is not None:
         action = settings.limit_action or StartLimitAction.NONE
         return GiveUp(history, f"{ending.cause}; {limit}", action)

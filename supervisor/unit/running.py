@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from supervisor.unit import restart
 from supervisor.unit.ascent import activate
-from supervisor.unit.descent import complete, fail
+from supervisor.unit.descent import complete, fail, fail_alive
 from supervisor.unit.events import (
     Commands,
     CriticalProcessDied,
@@ -17,7 +17,7 @@ from supervisor.unit.events import (
     NotReady,
 )
 from supervisor.unit.model import LivenessAction, ServiceType
-from supervisor.unit.moves import Moment, Outcome, complaint_words, to, watchdog_deadline
+from supervisor.unit.moves import Moment, Outcome, complaint_words, overslept, to, watchdog_deadline
 from supervisor.unit.restart import Result
 from supervisor.unit.state import Complaint, Fault
 from supervisor.unit.states import RunState, SubState
@@ -60,7 +60,7 @@ def judge_liveness(at: Moment, event: LivenessFailed) -> Outcome:
         case LivenessAction.REPORT:
             return _complain(at, event.probe, event.reason)
         case LivenessAction.RESTART:
-            return fail(at, Fault(Result.WATCHDOG, f"{event.probe} failed: {event.reason}"))
+            return fail_alive(at, Fault(Result.WATCHDOG, f"{event.probe} failed: {event.reason}"))
 
 
 def recover(at: Moment, event: LivenessRecovered) -> Outcome:
@@ -72,10 +72,12 @@ def keep_alive(at: Moment, event: Event) -> Outcome:
 
 
 def watchdog_expired(at: Moment, event: Event) -> Outcome:
+    if overslept(at):
+        return keep_alive(at, event)
     fault = Fault(Result.WATCHDOG, f"no keep-alive within {at.rules.watchdog_sec:g} s (WatchdogSec)")
     abort = at.rules.stop.abort_timeout_sec
     grace = at.rules.stop.timeout_sec if abort is None else abort
-    return fail(at, fault, signal=at.rules.watchdog_signal, grace_sec=grace)
+    return fail_alive(at, fault, signal=at.rules.watchdog_signal, grace_sec=grace)
 
 
 def _finish_oneshot(at: Moment) -> Outcome:

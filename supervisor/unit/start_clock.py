@@ -46,6 +46,11 @@ def extended(clock: StartClock, seconds: float, now: float) -> StartClock:
     return replace(progressed(clock, ProgressKind.WORK, now), cap=max(clock.cap, now + seconds))
 
 
+def resumed(settings: StartSettings, clock: StartClock, now: float) -> StartClock:
+    """The supervisor was stopped: nobody knows what happened meanwhile, so all of the time is given once more."""
+    return replace(clock, cap=now + settings.timeout_sec, worked_at=now, busy_at=now)
+
+
 def progress_at(settings: StartSettings, clock: StartClock) -> float:
     """The moment from which standing still is counted."""
     cpu_counts_until = clock.worked_at + max(0.0, settings.cpu_only_sec - (settings.stall_sec or 0.0))

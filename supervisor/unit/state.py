@@ -36,6 +36,10 @@ class Rules(msgspec.Struct, frozen=True):
     exit_type: ExitType = ExitType.MAIN
     clean_exits: CleanExits = CleanExits.DAEMON
     liveness_action: LivenessAction = LivenessAction.RESTART
+    diagnoses: bool = False
+    """It has a DiagnoseExec."""
+    restores: bool = False
+    """It has a RestoreExec."""
     watchdog_sec: float | None = None
     watchdog_signal: str = "SIGABRT"
     restart: RestartSettings = msgspec.field(default_factory=RestartSettings)
@@ -59,6 +63,8 @@ def rules_of(unit: Unit) -> Rules:
         exit_type=service.exit_type,
         clean_exits=_clean_exits(unit),
         liveness_action=_liveness_action(unit),
+        diagnoses=unit.engine is not None and unit.engine.diagnose_exec is not None,
+        restores=unit.engine is not None and unit.engine.restore_exec is not None,
         watchdog_sec=service.watchdog_sec,
         watchdog_signal=service.watchdog_signal,
         restart=service.restart,
@@ -88,6 +94,8 @@ class Then(Enum):
     """The restart rule says."""
     COMPLETE = auto()
     """A oneshot has done its work."""
+    START_COLD = auto()
+    """RestoreExec has failed."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -107,6 +115,8 @@ class Descent(msgspec.Struct, frozen=True):
     asked_by: str | None = None
     reason: str = ""
     fault: Fault | None = None
+    signal: str | None = None
+    """The first one; None: KillSignal."""
     healthy_sec: float = 0.0
     """How long the unit had been ready and well when the descent began."""
     posted: bool = False
@@ -151,8 +161,12 @@ class UnitState(msgspec.Struct, frozen=True):
     descent: Descent | None = None
     completed: bool = False
     """A oneshot whose last invocation did its work."""
+    cold: bool = False
+    """This invocation follows one whose RestoreExec failed: it does not try that again."""
     skipped: bool = False
     """A condition was not met."""
+    stopped_by: str | None = None
+    """Who asked for the stop that it rests after; None while it runs, and when it came to rest by itself."""
     restarts: int = 0
     history: RestartHistory = msgspec.field(default_factory=RestartHistory)
     last_ending: Ending | None = None
@@ -171,6 +185,13 @@ class UnitState(msgspec.Struct, frozen=True):
         return self.spawned_pid if self.exit is None and self.ended < self.invocation else None
 
     @property
+    def kept_down_by(self) -> str | None:
+        """Who wants it to be down, until somebody starts it."""
+        if not self.at_rest:
+            return self.descent.asked_by if self.descent is not None and self.descent.then is Then.REST else None
+        return self.stopped_by
+
+    @property
     def satisfied(self) -> bool:
         """Those that come After need not wait (any longer)."""
         return self.state is RunState.ACTIVE or self.completed or self.skipped
@@ -182,5 +203,10 @@ class UnitState(msgspec.Struct, frozen=True):
 
     @property
     def fault(self) -> Fault | None:
-        """Why this invocation is being ended, if nobody asked for it."""
-        return self.descent.fault if self.descent is not None else None
+        """Why this invocation is being ended, if nobody asked for it and its start does not go on in another way."""
+        return self.descent.fault if self.descent is not None and not self.falls_back else None
+
+    @property
+    def falls_back(self) -> bool:
+        """Its RestoreExec has failed, and what is left of that is cleared away for the cold start."""
+        return self.descent is not None and self.descent.then is Then.START_COLD

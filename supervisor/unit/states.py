@@ -32,6 +32,8 @@ class SubState(StrEnum):
     """The fork is in flight."""
     LOADING = "loading"
     """Its process runs and is not yet what it was started for: no probe has passed, the oneshot has not ended."""
+    RESTORING = "restoring"
+    """As loading, from a snapshot: RestoreExec runs in place of what starts it cold."""
     START_POST = "start-post"
     """ExecStartPost runs."""
     READY = "ready"
@@ -40,6 +42,8 @@ class SubState(StrEnum):
     """Liveness or the canary failed, and the unit is only reported."""
     EXITED = "exited"
     """A oneshot that did its work and remains active."""
+    DIAGNOSE = "diagnose"
+    """It is sick and is to be stopped; DiagnoseExec collects evidence while there is something to be seen."""
     STOP = "stop"
     """ExecStop runs."""
     STOP_TERM = "stop-term"
@@ -67,10 +71,12 @@ RUN_STATE = MappingProxyType(
         SubState.START_PRE: RunState.ACTIVATING,
         SubState.START: RunState.ACTIVATING,
         SubState.LOADING: RunState.ACTIVATING,
+        SubState.RESTORING: RunState.ACTIVATING,
         SubState.START_POST: RunState.ACTIVATING,
         SubState.READY: RunState.ACTIVE,
         SubState.UNHEALTHY: RunState.ACTIVE,
         SubState.EXITED: RunState.ACTIVE,
+        SubState.DIAGNOSE: RunState.DEACTIVATING,
         SubState.STOP: RunState.DEACTIVATING,
         SubState.STOP_TERM: RunState.DEACTIVATING,
         SubState.STOP_KILL: RunState.DEACTIVATING,

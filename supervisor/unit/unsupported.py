@@ -16,13 +16,6 @@ NOT_CARRIED_OUT: Mapping[str, tuple[object, ...]] = {
     "Unit.Conflicts": (),
     "Unit.OnDependencyRestart": ("ignore",),
     "Service.LoadCredential": (),
-    "Canary": (),
-    "Engine.DiagnoseExec": (),
-    "Engine.DeviceHealthProbe": (),
-    "Engine.RecoverHttp": (),
-    "Engine.RecoverExec": (),
-    "Engine.RestoreExec": (),
-    "Engine.DeviceMemoryProbe": ("off",),
 }
 
 

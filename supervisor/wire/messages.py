@@ -9,7 +9,16 @@ from __future__ import annotations
 
 import msgspec
 
-from supervisor.wire.vocabulary import Action, EndpointStatus, EngineHealth, ErrorCode, Recovery, Step
+from supervisor.wire.vocabulary import (
+    Action,
+    EndpointStatus,
+    EngineHealth,
+    ErrorCode,
+    FaultCategory,
+    Recovery,
+    RecoveryState,
+    Step,
+)
 
 PROTOCOL = 1
 """Raised when a message changes its meaning; absent on the wire means the reference system's form."""
@@ -99,7 +108,7 @@ class SupervisorIdentity(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     protocol: int | None = None
     features: tuple[str, ...] = ()
-    """What this peer knows beyond the reference system: `prepare`, `epoch`, `orders`."""
+    """What this peer knows beyond the reference system: `prepare`, `epoch`, `orders`; `recover`, if its unit can."""
     previous_container: str | None = None
     """`killed`: the container before did not end in order."""
     epoch: int = 0
@@ -209,6 +218,8 @@ class SoftwareFaultMsg(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str | None = None
     pid: int | None = None
     exit: ExitInfo | None = None
+    category: FaultCategory = FaultCategory.SOFTWARE
+    """`hardware`: DeviceHealthProbe failed after the death; it must not be tried again in place."""
 
 
 class FaultAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,6 +279,10 @@ class EngineRestartMsg(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """The boot the sender means; another boot answers 409 wrong_boot."""
     start: StartCmdMsg | None = None
     """The new placement, already with `prepare`; its epoch must equal the outer one."""
+    recovery: str | None = None
+    """With `recover`: which one is meant, as `token_reinference` or `uce`; RecoverExec is told."""
+    fault_code: int | None = None
+    """With `recover`: of the fault that it answers; RecoverExec is told."""
     reason: str | None = None
 
 
@@ -291,6 +306,8 @@ class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     message: str = ""
     will_exit: bool | None = None
     """Answer to abort: whether the arbiter now ends this supervisor (its engine is dead or prepared)."""
+    recovery: RecoveryState | None = None
+    """Answer to recover."""
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,6 +319,8 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     term: int | None = None
     epoch: int | None = None
     boot_id: str | None = None
+    category: FaultCategory | None = None
+    """Of what `failed`, where that is known: `hardware` if DeviceHealthProbe failed."""
 
 
 class OperationView(msgspec.Struct, frozen=True, kw_only=True):
@@ -310,6 +329,8 @@ class OperationView(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     epoch: int = 0
     error: str | None = None
+    category: FaultCategory | None = None
+    """Of the error."""
 
 
 class EndpointView(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from supervisor.wire.messages import ErrorBody
 from supervisor.wire.vocabulary import EndpointStatus, Step
 
 
@@ -20,6 +21,10 @@ class ExitView(msgspec.Struct, frozen=True, kw_only=True):
     oom_killed: bool = False
     core_dumped: bool = False
     log_tail: tuple[str, ...] = ()
+    diagnosis: tuple[str, ...] = ()
+    """What DiagnoseExec said, if the engine was sick when it was stopped."""
+    boot_id: str | None = None
+    """Of the supervisor in an earlier container; None: of this one."""
 
 
 class UnitView(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +42,8 @@ class UnitView(msgspec.Struct, frozen=True, kw_only=True):
     next_restart_in_sec: float | None = None
     last_exit: ExitView | None = None
     uptime_sec: float | None = None
+    changed: tuple[str, ...] = ()
+    """Keys in which its file differs from what is in force, held back by `podvisor reload`."""
 
 
 class ExitsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +73,70 @@ class SupervisorView(msgspec.Struct, frozen=True, kw_only=True):
 class UnitsView(msgspec.Struct, frozen=True, kw_only=True):
     units: tuple[UnitView, ...]
     supervisor: SupervisorView
+
+
+class KeyChangeView(msgspec.Struct, frozen=True, kw_only=True):
+    key: str
+    """`Service.ExecStart`"""
+    takes: str
+    """nothing|restart: what it takes to apply."""
+
+
+class UnitReloadView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reload makes, or would make, of one unit."""
+
+    name: str
+    change: str
+    """added|removed|changed|unchanged"""
+    action: str
+    """start|stop|restart|apply|hold|nothing"""
+    keys: tuple[KeyChangeView, ...] = ()
+    reason: str = ""
+
+
+class ReloadView(msgspec.Struct, frozen=True, kw_only=True):
+    """`POST /v1/reload`"""
+
+    dry_run: bool
+    units: tuple[UnitReloadView, ...]
+    settings: tuple[str, ...] = ()
+    """Keys of podvisor.toml that differ from those in force; a reload does not apply them."""
+    survivors: tuple[str, ...] = ()
+    """What was to stop and is not gone."""
+
+
+class ProblemView(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    line: int | None
+    key: str
+    message: str
+
+
+class ProblemsBody(ErrorBody, frozen=True, kw_only=True):
+    """422: wrong files. `message` has all of it as text."""
+
+    problems: tuple[ProblemView, ...]
+
+
+class EdgeView(msgspec.Struct, frozen=True, kw_only=True):
+    source: str
+    target: str
+    kind: str
+    """after|requires|wants: `source` comes after, requires or wants `target`."""
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    type: str
+    state: str | None = None
+    """None where it is drawn from files."""
+
+
+class GraphView(msgspec.Struct, frozen=True, kw_only=True):
+    """`GET /v1/graph`, in the order in which the units start."""
+
+    units: tuple[NodeView, ...]
+    edges: tuple[EdgeView, ...]
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):

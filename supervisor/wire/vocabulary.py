@@ -47,7 +47,7 @@ class ErrorCode(StrEnum):
     BUSY = "busy"
     """A relaunch is in progress and the command names no epoch that could overtake it; ask again."""
     RESTORING = "restoring"
-    """Of a peer that cannot take commands yet; ask again."""
+    """A snapshot is being restored (RestoreExec), and only then; ask again."""
     STALE_TERM = "stale_term"
     """A controller with a higher term was seen: the sender is deposed."""
     STALE_EPOCH = "stale_epoch"
@@ -74,6 +74,8 @@ class ErrorCode(StrEnum):
     """The body does not fit its message."""
     DOES_NOT_FIT = "does_not_fit"
     """The placement does not fit this pod."""
+    UNSUPPORTED = "unsupported"
+    """The engine's unit declares no way to do that."""
     UNKNOWN = "unknown"
     """There is no such unit, instance, run or path."""
     CONFLICT = "conflict"
@@ -91,6 +93,17 @@ class Action(StrEnum):
     """Stop the engines' whole trees and pass the hygiene gate."""
     START = "start"
     """Start what was prepared in this run and epoch."""
+    RECOVER = "recover"
+    """Ask the running engine to recover without a restart (RecoverHttp, RecoverExec)."""
+
+
+class RecoveryState(StrEnum):
+    """How far the recovery that `recover` asks for is."""
+
+    RUNNING = "running"
+    """Not done within the time of one answer: the same message again waits on."""
+    DONE = "done"
+    FAILED = "failed"
 
 
 class Recovery(StrEnum):
@@ -111,6 +124,12 @@ class OrderKind(StrEnum):
     """As `POST /node-manager/stop`: stop the engines and end with 255."""
     STATUS = "status"
     """Asks for nothing but the next heartbeat."""
+
+
+class FaultCategory(StrEnum):
+    SOFTWARE = "software"
+    HARDWARE = "hardware"
+    """A device is gone: nothing that is tried in place can help."""
 
 
 class EngineHealth(IntEnum):

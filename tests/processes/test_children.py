@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from supervisor.process import procfs
 from supervisor.process.attribution import certainly_not_newborn
-from supervisor.process.children import Children, ExitStatus, Spawn, SpawnError
+from supervisor.process.children import Children, ExitStatus, Spawn, SpawnError, stop_ignoring_signals
 from supervisor.process.procfs import ProcessStat
 from supervisor.unit.model import ResourceLimit
 from tests.support.real_processes import CAN_BECOME_OTHER_USERS, gone, python_of, reaping, spawn_of, told
@@ -212,6 +212,7 @@ open(sys.argv[1], "w").write("".join(f"{line}\\n" for line in lines))
     descriptors = os.pipe()
     try:
         async with reaping() as children:
+            stop_ignoring_signals()
             assert (await _status(children, python_of(program, str(heard)))).code == 0
             ignored = await _status(children, spawn_of("sh", "-c", "kill -USR2 $$"))
     finally:

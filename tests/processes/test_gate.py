@@ -16,11 +16,13 @@ from msgspec.structs import replace
 
 from supervisor.process import holders
 from supervisor.process.children import Children
-from supervisor.process.gate import GateItem, GateReport, GateSpec, Port, run_gate
-from supervisor.process.holders import held_below
+from supervisor.process.gate import Baseline, GateItem, GateReport, GateSpec, Port, run_gate
+from supervisor.process.holders import held_by
 from supervisor.process.leftover_files import SHARED_MEMORY
 from tests.support.real_processes import CAN_BECOME_OTHER_USERS, alive, gone, python_of, reaping, spawn_of, told
 
+LATER = Baseline(segments=frozenset())
+"""This is not the gate of the first start, and nothing was in /dev/shm then."""
 OLD, OTHER = "old-invocation", "other-unit"
 LISTEN = """
 import os, socket, sys, time
@@ -49,6 +51,10 @@ HOLD_AS_DAEMON = HOLD.replace("descriptor = ", "os.fork() and os._exit(0)\ndescr
 def item(report: GateReport, name: str) -> GateItem:
     (found,) = [one for one in report.items if one.name.startswith(name)]
     return found
+
+
+def recorded(*paths: Path) -> dict[Path, tuple[int, int]]:
+    return {path: (path.stat().st_dev, path.stat().st_ino) for path in paths}
 
 
 async def daemon(
@@ -93,6 +99,7 @@ async def test_a_leftover_that_holds_the_port_and_a_segment_is_killed(host: str,
                 invocation_ids=frozenset({OLD}),
                 ports=(Port(host, port, "service"),),
                 shared_memory_patterns=("podvisor-test-*",),
+                baseline=LATER,
                 timeout_sec=30,
             ),
         )
@@ -102,6 +109,32 @@ async def test_a_leftover_that_holds_the_port_and_a_segment_is_killed(host: str,
         assert not alive(leftover)
         assert not alive(holder)
         assert not segment.exists()
+
+
+@pytest.mark.seed("S29")
+@pytest.mark.parametrize("user", [None, 65534])
+async def test_of_earlier_epochs_nobody_is_left_whatever_they_made_of_themselves(
+    user: int | None, tmp_path: Path
+) -> None:
+    """Forked twice, in sessions of their own, without an environment, as another user; the leaders are long reaped."""
+    if user is not None and not CAN_BECOME_OTHER_USERS:
+        pytest.skip("becoming another user needs CAP_SETUID")
+    become = "" if user is None else f"setpriv --reuid={user} --clear-groups"
+    hide = f"(env -i HEARD=$HEARD setsid sh -c '{become} sleep 1000 & echo $! > $HEARD' &)"
+    async with reaping() as children:
+        pids = {}
+        for invocation_id in ("epoch-1", "epoch-2", OTHER):
+            heard = tmp_path / invocation_id
+            leader = await children.spawn(spawn_of("sh", "-c", hide, invocation_id=invocation_id, HEARD=str(heard)))
+            await leader.exited.wait()
+            children.release(leader)
+            pids[invocation_id] = int((await told(heard))[0])
+        report = await run_gate(children, GateSpec(invocation_ids=frozenset({"epoch-1", "epoch-2"}), timeout_sec=30))
+        assert report.passed
+        old = sorted((pids["epoch-1"], pids["epoch-2"]))
+        assert all(f"killed {pid} (" in item(report, "leftover").detail for pid in old)
+        assert not any(alive(pid) for pid in old)
+        assert alive(pids[OTHER])
 
 
 async def test_a_stranger_on_the_port_is_named_and_lives(tmp_path: Path) -> None:
@@ -151,10 +184,10 @@ async def test_a_port_that_can_never_be_bound_fails_at_once(host: str, words: st
 
 @pytest.mark.parametrize("how", ["open", "mapped"])
 async def test_a_segment_that_somebody_uses_stays(how: str, tmp_path: Path, segment: Path) -> None:
-    spec = GateSpec(shared_memory_patterns=("podvisor-test-*",))
+    spec = GateSpec(shared_memory_patterns=("podvisor-test-*",), baseline=LATER)
     async with reaping() as children:
         (owner,) = await daemon(children, tmp_path, HOLD, str(segment), how, invocation_id=OTHER)
-        assert held_below(SHARED_MEMORY, (owner,)) == {segment}
+        assert held_by(SHARED_MEMORY, (owner,))[owner].keys() == {segment}
         report = await run_gate(children, spec)
         assert report.passed
         assert segment.exists()
@@ -170,11 +203,11 @@ async def test_a_segment_that_somebody_uses_stays(how: str, tmp_path: Path, segm
     [
         {"shared_memory_patterns": ("another-*",)},
         {"uids": frozenset({os.geteuid() + 1})},
-        {"shared_memory_not_before": time.time() + 3600},
+        {"baseline": Baseline()},
     ],
 )
 async def test_a_segment_that_is_not_surely_ours_stays(change: dict[str, object], segment: Path) -> None:
-    spec = GateSpec(shared_memory_patterns=("podvisor-test-*",))
+    spec = GateSpec(shared_memory_patterns=("podvisor-test-*",), baseline=LATER)
     async with reaping() as children:
         assert (await run_gate(children, replace(spec, **change))).passed  # type: ignore[arg-type]
     assert segment.exists()
@@ -182,7 +215,7 @@ async def test_a_segment_that_is_not_surely_ours_stays(change: dict[str, object]
 
 async def test_a_recorded_segment_needs_no_pattern(segment: Path) -> None:
     async with reaping() as children:
-        await run_gate(children, GateSpec(shared_memory_recorded=frozenset({segment})))
+        await run_gate(children, GateSpec(shared_memory_recorded=recorded(segment), baseline=LATER))
     assert not segment.exists()
 
 
@@ -204,7 +237,7 @@ async def test_what_a_process_below_us_may_hold_that_cannot_be_looked_into_stays
             return real(pid)
 
         monkeypatch.setattr(holders, "_files_of", refuse)
-        report = await run_gate(children, GateSpec(shared_memory_patterns=("podvisor-test-*",)))
+        report = await run_gate(children, GateSpec(shared_memory_patterns=("podvisor-test-*",), baseline=LATER))
     assert segment.exists() is stays
     words = f"process {closed.pid} (sleep) may have it and cannot be looked into"
     assert (words in item(report, "shared").detail) is stays
@@ -255,7 +288,7 @@ async def test_locks_and_sockets_of_the_dead_go_and_those_in_use_stay(tmp_path: 
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"locked.lock", "open.lock", "directory.lock", "link.lock", "target", "live.lock"}
     detail = item(report, "locks").detail
-    assert f"kept {locked}: it is in use" in detail
+    assert f"kept {locked}: process {os.getpid()} (" in detail
     assert f"kept {tmp_path}/live.lock: it is in use" in detail
     assert f"kept {kept_open}: process {os.getpid()} (" in detail
 

@@ -75,14 +75,15 @@ class Gang:
 async def gang(directory: Path, launcher: str, more: str, **variables: str) -> AsyncIterator[Gang]:
     async with open_process_network(2, directory) as network, open_kubelet() as kubelet:
         first = network.pods[0].port(20000)
-        unit = UNIT.format(
-            launcher=launcher, python=sys.executable, program=ENGINE, port=network.pods[0].port(8000), more=more
-        )
+        units = [
+            UNIT.format(launcher=launcher, python=sys.executable, program=ENGINE, port=pod.port(8000), more=more)
+            for pod in network.pods
+        ]
         specs = [
             supervisor_spec(
                 network,
                 rank,
-                [write_units(pod.volume / "units", {"engine.toml": unit})],
+                [write_units(pod.volume / "units", {"engine.toml": units[rank]})],
                 settings={
                     "supervisor": {
                         "rendezvous_ports": f"{first}-{first + 99}",
@@ -131,6 +132,23 @@ async def test_vllm_s_ranks_meet_on_another_port_in_every_epoch(
     assert before[0].value(meeting) != after[0].value(meeting)
     assert before[0].value("--port") == after[0].value("--port")
     assert two.log_of(0).count("left out of the engine's environment: VLLM_PORT (an address that Kubernetes") == 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "local", "place"), [("hybrid", 2, "--data-parallel-start-rank"), ("external", 1, "--data-parallel-rank")]
+)
+async def test_every_pod_serves_its_own_ranks(tmp_path: Path, mode: str, local: int, place: str) -> None:
+    more = f"DataParallel = '{mode}'\nArgs = {{ data-parallel-size = {2 * local} }}"
+    async with gang(tmp_path, "vllm", more) as two:
+        before = await two.active(1)
+        os.kill(before[1].pid, signal.SIGKILL)
+        after = await two.active(2)
+    for ranks in (before, after):
+        assert [rank.value(place) for rank in ranks] == ["0", str(local)]
+        assert len({rank.value("--data-parallel-rpc-port") for rank in ranks}) == 1
+        assert [rank.value("--port") for rank in ranks] == [str(pod.port(8000)) for pod in two.network.pods]
+        assert not any("--headless" in rank.argv for rank in ranks)
+    assert before[0].value("--data-parallel-rpc-port") != after[0].value("--data-parallel-rpc-port")
 
 
 @pytest.mark.seed("S18")

@@ -27,10 +27,12 @@ from tests.support.running_supervisor import (
 
 RUN = (*PODVISOR, "run", "--")
 PYTHON = (sys.executable, "-I", "-S", "-c")
+FAULTS = [signal.SIGILL, signal.SIGTRAP, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV, signal.SIGSYS]
 FORWARDED = [
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE),
-    *(signal.SIGALRM, signal.SIGTERM, signal.SIGCONT, signal.SIGTSTP, signal.SIGURG, signal.SIGXCPU, signal.SIGXFSZ),
+    *(signal.SIGALRM, signal.SIGTERM, signal.SIGCONT, signal.SIGURG, signal.SIGXCPU, signal.SIGXFSZ, signal.SIGPROF),
     *(signal.SIGVTALRM, signal.SIGWINCH, signal.SIGIO, signal.SIGPWR, signal.SIGRTMIN, signal.SIGRTMIN + 3),
+    *FAULTS,
 ]
 LISTENER = """
 import os, signal, sys
@@ -98,6 +100,89 @@ async def test_signals_reach_the_command_and_its_group() -> None:
                 await running.stdout.saw(f"{who} got {int(number)}$")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU])
+async def test_what_suspends_a_job_suspends_the_command_and_us(number: signal.Signals) -> None:
+    """So that a shell's job control sees one job. In its session of its own the command would not stop by SIGTSTP."""
+    async with program(*RUN, *PYTHON, LISTENER, str(int(signal.SIGCONT))) as running:
+        for who in ("main", "child"):
+            await running.stdout.saw(f"{who} ready")
+        everybody = [running.pid, *all_below(running.pid)]
+        assert len(everybody) == 3
+        running.signal(number)
+        await in_state("T", *everybody)
+        running.signal(signal.SIGCONT)
+        for who in ("main", "child"):
+            await running.stdout.saw(f"{who} got {int(signal.SIGCONT)}$")
+        await in_state("S", *everybody)
+
+
+async def test_signals_are_rewritten_or_dropped() -> None:
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGWINCH, signal.SIGUSR1)
+    rewrites = ("--rewrite", "TERM:SIGINT", "--rewrite", "28:0")
+    command = (*PODVISOR, "run", *rewrites, "--", *PYTHON, LISTENER, *map(str, map(int, numbers)))
+    async with program(*command) as running:
+        for who in ("main", "child"):
+            await running.stdout.saw(f"{who} ready")
+        for number, becomes in ((signal.SIGTERM, 2), (signal.SIGWINCH, None), (signal.SIGUSR1, 10)):
+            running.signal(number)
+            if becomes is not None:
+                await running.stdout.saw(f"main got {becomes}$")
+        assert not running.stdout.matching("main got (15|28)$")
+
+
+@pytest.mark.parametrize("written", ["TERM", "TERM:", ":TERM", "SIGNONE:TERM", "0:15", "15::12", "1:65"])
+async def test_a_rewrite_that_cannot_be_read(written: str) -> None:
+    done = await podvisor("run", "--rewrite", written, "--", "true")
+    assert done.returncode == 2
+    assert f"--rewrite: found '{written}', expected two signals such as SIGTERM:SIGINT" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--rewrite=TERM:INT", "--success-exit-status=143"])
+async def test_options_of_a_command_are_refused_without_one(tmp_path: Path, option: str) -> None:
+    done = await podvisor("run", "--units", str(tmp_path), option)
+    assert done.returncode == 2
+    assert "units have KillSignal and SuccessExitStatus" in done.stderr
+
+
+async def test_exit_statuses_that_count_as_success() -> None:
+    options = ("--success-exit-status", "143", "--success-exit-status", "3")
+    assert (await podvisor("run", *options, "--", *shell("exit 3"))).returncode == 0
+    assert (await podvisor("run", *options, "--", *shell("kill $$"))).returncode == 0
+    assert (await podvisor("run", *options, "--", *shell("exit 4"))).returncode == 4
+
+
+async def test_the_command_inherits_what_was_blocked_and_ignored() -> None:
+    """Under nohup, say, or in the background of a script."""
+    surroundings = """
+import os, signal, sys
+for number in (signal.SIGHUP, signal.SIGTTOU, signal.SIGSEGV, signal.SIGINT): signal.signal(number, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTTIN, signal.SIGILL, signal.SIGTERM))
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+    async with program(*PYTHON, surroundings, *RUN, "cat", "/proc/self/status") as running:
+        assert await running.ended() == 0
+        blocked = int((await running.stdout.saw("^SigBlk:\t([0-9a-f]+)"))[1], 16)
+        ignored = int((await running.stdout.saw("^SigIgn:\t([0-9a-f]+)"))[1], 16)
+    assert signals_of(blocked) == {signal.SIGTTIN, signal.SIGILL, signal.SIGTERM}
+    assert signals_of(ignored) == {signal.SIGHUP, signal.SIGTTOU, signal.SIGSEGV, signal.SIGINT}
+
+
+async def test_a_signal_that_we_ignore_is_passed_on_all_the_same() -> None:
+    """The command may have set a handler of its own, and whoever sends it means the command."""
+    surroundings = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    async with program(*PYTHON, surroundings, *RUN, *PYTHON, LISTENER, str(int(signal.SIGINT))) as running:
+        for who in ("main", "child"):
+            await running.stdout.saw(f"{who} ready")
+        running.signal(signal.SIGINT)
+        for who in ("main", "child"):
+            await running.stdout.saw(f"{who} got {int(signal.SIGINT)}$")
+
+
+async def test_we_hold_no_directory() -> None:
+    done = await podvisor("run", "--", *shell("readlink /proc/$PPID/cwd; pwd"))
+    assert done.stdout == f"/\n{os.getcwd()}\n"
+
+
 async def test_standard_streams_and_environment_are_passed_through() -> None:
     with trio.fail_after(TIMEOUT_SEC):
         done = await trio.run_process(
@@ -123,6 +208,19 @@ async def test_closed_standard_streams_cost_nothing(closed: str) -> None:
 
 async def test_what_the_command_leaves_behind_is_ended() -> None:
     async with program(*RUN, *shell("setsid sleep 600 & sleep 600 & exit 7")) as running:
+        assert await running.ended() == 7
+        assert left_behind() == {}
+
+
+async def test_what_the_command_leaves_behind_is_asked_first() -> None:
+    """A left-over that handles SIGTERM gets to do what it does at its end."""
+    left_over = "trap 'echo asked; exit' TERM; echo waiting; while :; do sleep 0.1; done"
+    script = f'sh -c "{left_over}" & read ready; exit 7'
+    async with program(*RUN, *shell(script)) as running:
+        await running.stdout.saw("waiting")
+        assert running.process.stdin is not None
+        await running.process.stdin.send_all(b"\n")
+        await running.stdout.saw("asked")
         assert await running.ended() == 7
         assert left_behind() == {}
 
@@ -158,6 +256,20 @@ async def child_of(running: Running) -> int:
         while not (found := [pid for pid in children_of(running.pid) if is_podvisor(pid)]):
             await trio.sleep(0.001)  # another process does it: there is no event to wait for
     return found[0]
+
+
+def all_below(pid: int) -> list[int]:
+    return [each for child in children_of(pid) for each in (child, *all_below(child))]
+
+
+async def in_state(letter: str, *pids: int) -> None:
+    with trio.fail_after(TIMEOUT_SEC):
+        while not all(letter in (stat.state if (stat := procfs.read_stat(pid)) else "") for pid in pids):
+            await trio.sleep(0.001)  # other processes are stopped: there is no event to wait for
+
+
+def signals_of(mask: int) -> set[int]:
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
 
 
 def children_of(pid: int) -> list[int]:

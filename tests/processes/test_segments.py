@@ -30,11 +30,24 @@ async def test_what_a_worker_has_mapped_is_its_engine_s(tmp_path: Path) -> None:
     async with reaping() as children:
         engine = await children.spawn(python_of(HOLDER, str(shared / "psm_1"), str(words), HOLDER))
         await told(words)
-        assert await segments_of(engine.pid, shared) == {shared / "psm_1"}
+        assert (await segments_of(engine.pid, shared)).keys() == {shared / "psm_1"}
+
+
+async def test_what_another_unit_uses_too_is_not_the_engine_s_own(tmp_path: Path) -> None:
+    """An engine maps the segments of its KV store: the store's they remain when both are down."""
+    shared, words = tmp_path / "shm", tmp_path / "told"
+    shared.mkdir()
+    async with reaping() as children:
+        engine = await children.spawn(python_of(HOLDER, str(shared / "kv_1"), str(words)))
+        await told(words)
+        assert (await segments_of(engine.pid, shared)).keys() == {shared / "kv_1"}
+        await children.spawn(python_of(HOLDER, str(shared / "kv_1"), str(tmp_path / "store")))
+        await told(tmp_path / "store")
+        assert await segments_of(engine.pid, shared) == {}
 
 
 async def test_a_tree_that_is_gone_holds_nothing(tmp_path: Path) -> None:
     async with reaping() as children:
         engine = await children.spawn(python_of("pass"))
         await engine.exited.wait()
-        assert await segments_of(engine.pid, tmp_path) == frozenset()
+        assert await segments_of(engine.pid, tmp_path) == {}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,7 @@ import trio
 from msgspec.structs import replace
 
 from supervisor.process.children import Children
-from supervisor.process.output import ContainerStdout, Output
-from supervisor.service.launch import unit_launch
-from supervisor.service.operations import Surroundings
-from supervisor.service.outcomes import Observer, StartFailed, Transition
-from supervisor.service.processes import LinuxProcesses
-from supervisor.service.service import Service
+from supervisor.service.outcomes import StartFailed, Transition
 from supervisor.unit.model import (
     Command,
     Engine,
@@ -29,7 +23,6 @@ from supervisor.unit.model import (
     LogLineCheck,
     Probe,
     Probes,
-    RestartPolicy,
     RestartSettings,
     ServiceType,
     StartSettings,
@@ -38,12 +31,10 @@ from supervisor.unit.model import (
 )
 from supervisor.unit.model import Service as ServiceTable
 from supervisor.unit.restart import Result
-from supervisor.unit.state import rules_of
 from supervisor.unit.states import RunState, SubState
 from tests.support.real_processes import alive, gone, reaping, told
+from tests.support.real_services import FOREVER, NO_RESTART, python, running, shell_of
 
-FOREVER = ServiceTable(exec_start=Command(("sleep", "600")))
-NO_RESTART = RestartSettings(policy=RestartPolicy.NO)
 DAEMON_AND_CRASH = """
 import os, sys, time
 if os.fork() == 0:
@@ -56,38 +47,6 @@ os.wait()
 while not os.path.exists(sys.argv[1]): time.sleep(0.001)
 os.kill(os.getpid(), 9)
 """
-
-
-def python(program: str, *arguments: str) -> Command:
-    return Command((sys.executable, "-I", "-S", "-c", program, *arguments))
-
-
-@asynccontextmanager
-async def running(
-    service: ServiceTable = FOREVER, *, around: Surroundings | None = None, **parts: object
-) -> AsyncIterator[Service]:
-    unit = Unit("unit", Path("unit.toml"), service=service, **parts)  # type: ignore[arg-type]
-    async with reaping() as children, trio.open_nursery() as nursery:
-        shell = shell_of(unit, children, around)
-        await nursery.start(shell.run)
-        yield shell
-        nursery.cancel_scope.cancel()
-
-
-def shell_of(
-    unit: Unit, children: Children, around: Surroundings | None = None, observers: Sequence[Observer] = ()
-) -> Service:
-    output = Output(unit.name, "null", ContainerStdout(2))
-    environment = {"PATH": os.environ["PATH"]}
-    return Service(
-        unit,
-        rules_of(unit),
-        LinuxProcesses(children),
-        output,
-        lambda: unit_launch(unit, environment, {}),
-        around=around,
-        observers=observers,
-    )
 
 
 async def test_a_killed_unit_runs_again_under_a_new_pid() -> None:

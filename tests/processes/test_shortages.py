@@ -122,7 +122,7 @@ async def test_without_threads_a_name_cannot_be_asked() -> None:
 async def test_without_threads_the_gate_and_the_segments_are_looked_at() -> None:
     async with reaping() as children:
         assert (await run_gate(children, GateSpec(lock_patterns=("/nowhere/*",)))).passed
-    assert isinstance(await segments_of(os.getpid()), frozenset)
+    assert isinstance(await segments_of(os.getpid()), dict)
 
 
 async def test_what_was_written_without_threads_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:

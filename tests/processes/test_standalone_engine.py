@@ -125,6 +125,31 @@ async def test_what_only_an_environment_file_says_can_be_used_in_the_command_of_
         await running.moved("engine", "loading", "ready")
 
 
+async def test_the_next_engine_waits_for_the_device_memory_of_the_old_one(tmp_path: Path) -> None:
+    held = tmp_path / "memory"
+    probe = shell(f"test ! -e {held} || {{ echo 40 GiB in use; rm {held}; exit 1; }}")
+    script = f"trap 'touch {held}; exit 1' USR1; echo ready; sleep 600 & wait"
+    sections = scripted(script)
+    holding = {**sections, "Engine": {**sections["Engine"], "DeviceMemoryProbe": probe}}
+    async with supervisor(tmp_path, {"store": service(*FOREVER), "engine": holding}) as running:
+        await running.moved("engine", "loading", "ready")
+        os.kill(await running.started("engine"), signal.SIGUSR1)
+        await relaunched(running)
+        assert not held.exists()
+        report = await running.stderr.saw("hygiene gate passed: (.*)", 2)
+    said = re.sub(r" \(\d+\.\d s\)", "", report[1])
+    assert "shared memory: nothing was left; locks: nothing was left; device memory: back" in said
+
+
+async def test_a_gate_that_does_not_pass_is_the_reason_of_the_failed_start(tmp_path: Path) -> None:
+    sections = scripted("echo ready; exec sleep 600", RestartSec="10ms", StartLimitBurst=1)
+    probe = {**sections, "Engine": {**sections["Engine"], "DeviceMemoryProbe": "nvml"}}
+    async with supervisor(tmp_path, {"store": service(*FOREVER), "engine": probe}) as running:
+        assert await running.ended() == 255
+    await running.stderr.saw("hygiene gate did not pass: .*device memory: libnvidia-ml.so.1 cannot be loaded")
+    await running.stderr.saw("engine: .* the hygiene gate did not pass: device memory: libnvidia-ml.so.1 cannot be")
+
+
 async def test_an_engine_that_cannot_start_ends_the_container_with_255(tmp_path: Path) -> None:
     broken = scripted("echo no such model; exit 3", RestartSec="10ms", StartLimitBurst=2)
     async with supervisor(tmp_path, {"store": service(*FOREVER), "engine": broken}) as running:

@@ -105,7 +105,7 @@ async def test_sigquit_shows_the_tasks_and_sighup_does_no_harm(tmp_path: Path) -
         pid = await running.started("web")
         await running.online()
         running.signal(signal.SIGQUIT)
-        await running.stderr.saw(r"^ +supervisor\.service\.service\.Service\.run  .*service\.py:\d+")
+        await running.stderr.saw(r"^ +supervisor\.service\.units\.Units\._live  .*service\.py:\d+")
         running.signal(signal.SIGHUP)
         await running.stderr.saw("SIGHUP")
         assert (await running.units())["web"].pid == pid

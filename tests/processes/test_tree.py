@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from supervisor.process import procfs
+from supervisor.process.brand import Branding
 from supervisor.process.children import Child, Children, ExitStatus, Spawn
 from supervisor.process.tree import (
     TreeReport,
@@ -23,7 +24,7 @@ from supervisor.process.tree import (
     wait_tree_gone,
 )
 from supervisor.unit.model import KillMode
-from tests.support.real_processes import alive, gone, python_of, reaping, spawn_of, told
+from tests.support.real_processes import CAN_BECOME_OTHER_USERS, alive, gone, python_of, reaping, spawn_of, told
 
 ID = "4c5b2f"
 
@@ -111,11 +112,50 @@ async def test_who_leaves_the_group_is_found(escape: str, stopper: partial[TreeR
 CLEARED_DAEMON = "(env -i HEARD=$HEARD setsid sh -c 'sleep 1000 & echo $! > $HEARD' &); exec sleep 1000"
 
 
-async def test_a_daemon_with_a_cleared_environment_is_killed_only_on_the_callers_claim(tmp_path: Path) -> None:
+@pytest.fixture
+def no_brand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the hard limit is lower, or in a sandbox that knows no such limit."""
+    monkeypatch.setattr(Branding, "_wear", lambda self, brand: None)
+
+
+async def orphaned(pid: int) -> None:
+    """Until its parents are gone."""
+    while (stat := procfs.read_stat(pid)) is not None and stat.parent != os.getpid():
+        await trio.sleep(0.01)
+
+
+@pytest.mark.seed("S29")
+@pytest.mark.parametrize("user", [None, 65534])
+async def test_a_daemon_that_hides_everything_is_known_by_its_brand(user: int | None, tmp_path: Path) -> None:
+    """No environment, no session, no living parent, another user if need be: only the brand is left."""
+    become = "" if user is None else f"setpriv --reuid={user} --clear-groups"
+    if user is not None and not CAN_BECOME_OTHER_USERS:
+        pytest.skip("becoming another user needs CAP_SETUID")
+    script = CLEARED_DAEMON.replace("sleep 1000 &", f"{become} sleep 1000 &")
+    async with reaping() as children:
+        child, (daemon,) = await started(children, script, tmp_path / "pids")
+        await orphaned(daemon)
+        assert procfs.environment_value(daemon, "INVOCATION_ID") is None
+        assert child.seen == set()
+        assert_all_gone(await stop(children, child), child, children, daemon)
+
+
+async def test_a_brand_is_not_worn_by_another_unit(tmp_path: Path) -> None:
+    async with reaping() as children:
+        child = await children.spawn(shell("sleep 1000"))
+        spawn = spawn_of("sh", "-c", CLEARED_DAEMON, invocation_id="other", HEARD=str(tmp_path / "foreign"))
+        await children.spawn(spawn)
+        foreign = int((await told(tmp_path / "foreign"))[0])
+        await orphaned(foreign)
+        assert (await stop(children, child, claim_unowned=True)).gone
+        assert alive(foreign)
+
+
+@pytest.mark.usefixtures("no_brand")
+async def test_without_a_brand_a_cleared_daemon_is_killed_only_on_the_callers_claim(tmp_path: Path) -> None:
     async with reaping() as children:
         child, (daemon,) = await started(children, CLEARED_DAEMON, tmp_path / "pids")
-        while children.orphans_reaped < 1:  # until its parents are gone
-            await trio.sleep(0.01)
+        await orphaned(daemon)
         report = await stop(children, child)
         assert report.gone
         assert alive(daemon)
@@ -126,6 +166,7 @@ async def test_a_daemon_with_a_cleared_environment_is_killed_only_on_the_callers
         os.kill(daemon, signal.SIGKILL)
 
 
+@pytest.mark.usefixtures("no_brand")
 async def test_a_claimed_daemon_goes(tmp_path: Path) -> None:
     async with reaping() as children:
         child, (daemon,) = await started(children, CLEARED_DAEMON, tmp_path / "pids")
@@ -140,6 +181,7 @@ async def test_a_claimed_daemon_goes(tmp_path: Path) -> None:
         assert alive(other.pid)
 
 
+@pytest.mark.usefixtures("no_brand")
 async def test_a_daemon_seen_while_its_parents_lived_needs_no_claim(tmp_path: Path) -> None:
     release = tmp_path / "release"
     os.mkfifo(release)
@@ -150,10 +192,7 @@ async def test_a_daemon_seen_while_its_parents_lived_needs_no_claim(tmp_path: Pa
         child, (daemon,) = await started(children, script, tmp_path / "pids")
         assert daemon in {process.pid for process in await note_descendants(child)}
         release.write_text("\n")
-        parent = procfs.read_stat(daemon)
-        while parent is not None and parent.parent != os.getpid():
-            await trio.sleep(0.01)
-            parent = procfs.read_stat(daemon)
+        await orphaned(daemon)
         report = await kill(children, child)
         assert_all_gone(report, child, children, daemon)
 

@@ -17,6 +17,7 @@ from supervisor.process.procfs import ProcessInfo
 from supervisor.process.tail import Follower, Tail
 from supervisor.process.tree import Survivor, TreeReport
 from supervisor.service.processes import Ladder
+from supervisor.unit.model import Logging
 from supervisor.unit.start_clock import ProgressKind
 from supervisor.wire import Whom
 
@@ -146,6 +147,8 @@ class FakeOutput:
 
     def __init__(self) -> None:
         self.tail = Tail(64 * 1024)
+        self.logging: Logging | None = None
+        """What it was last given, if anything."""
 
     @property
     def followers(self) -> int:
@@ -159,6 +162,9 @@ class FakeOutput:
 
     async def pump(self, pipes: object, fields: object = None) -> None:
         await trio.sleep(0)
+
+    def configure(self, logging: Logging) -> None:
+        self.logging = logging
 
     def reopen(self) -> None:
         pass

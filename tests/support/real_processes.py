@@ -28,12 +28,12 @@ TIMEOUT_SEC = 60.0 * float(os.environ.get("PODVISOR_TEST_TIMEOUT_SCALE", "1"))
 
 
 @asynccontextmanager
-async def reaping() -> AsyncIterator[Children]:
+async def reaping(timeout_sec: float = TIMEOUT_SEC) -> AsyncIterator[Children]:
     """Children of a process to which orphans fall; at the end every process below us is killed and reaped."""
     become_subreaper()
     children = Children()
     try:
-        with trio.fail_after(TIMEOUT_SEC):
+        with trio.fail_after(timeout_sec):
             async with trio.open_nursery() as nursery:
                 await nursery.start(children.run)
                 yield children

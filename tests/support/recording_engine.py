@@ -2,7 +2,7 @@
 
 It writes down what it was started with, then meets the other ranks as the real one does: node rank 0 binds the
 address that all were told and waits for everybody else before it serves HTTP. A rank of another epoch, or one that
-was told another port, is never met. It leaves when its process is killed, and with the rank that it was met by.
+was told another port, is never met. A rank that does not serve leaves with the one that does.
 """
 
 from __future__ import annotations
@@ -27,20 +27,19 @@ def main(argv: list[str]) -> None:
     )
     record.with_suffix(".new").rename(record)
     flags = {word: argv[index + 1] for index, word in enumerate(argv[:-1]) if word.startswith("--")}
-    rank = _rank(argv, flags)
+    rank = _rank(flags)
     if rank > 0 and "--dist-init-addr" in flags:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SGLang's followers wait for their leader's word
     held = _meet(rank, flags, environment["EPOCH"])
-    if rank > 0:
+    if "--headless" in argv or (rank > 0 and "--dist-init-addr" in flags):
         held[0].recv(1)  # until the leader's end
         sys.exit(0)
     ThreadingHTTPServer((flags["--host"], int(flags["--port"])), _Health).serve_forever()
 
 
-def _rank(argv: list[str], flags: dict[str, str]) -> int:
-    if "--node-rank" in flags:
-        return int(flags["--node-rank"])
-    return 1 if "--headless" in argv else 0
+def _rank(flags: dict[str, str]) -> int:
+    told = ("--node-rank", "--data-parallel-rank", "--data-parallel-start-rank")
+    return next((int(flags[flag]) for flag in told if flag in flags), 0)
 
 
 def _meet(rank: int, flags: dict[str, str], epoch: str) -> list[socket.socket]:

@@ -30,7 +30,6 @@ from supervisor.process.gate import GateItem, GateReport, GateSpec
 from supervisor.process.tree import TreeReport
 from supervisor.service.processes import Ladder
 from supervisor.service.unit_output import UnitOutput
-from supervisor.settings import shutdown_timeout
 from supervisor.unit.model import Unit
 from supervisor.unit.start_clock import ProgressKind
 from supervisor.wire import Step
@@ -237,7 +236,6 @@ class Boot:
                 await live(
                     self.pod,
                     self.ending,
-                    shutdown_timeout(self._configuration.settings.supervisor, self._configuration.units),
                     go_online=self._go_online,
                     set_last_deadline=lambda: None,
                 )
@@ -374,6 +372,6 @@ class _Held(httpx.AsyncBaseTransport):
         await self._below.aclose()
 
 
-async def _no_segments(pid: int) -> frozenset[Path]:
+async def _no_segments(pid: int) -> dict[Path, tuple[int, int]]:
     """The processes here have no memory to share."""
-    return frozenset()
+    return {}

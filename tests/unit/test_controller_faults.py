@@ -236,3 +236,22 @@ def test_S24_defaults_of_the_decisions() -> None:
     assert InstanceSettings().fresh_sec == 9
     assert InstanceSettings().heartbeat_timeout_active_sec == 10
     assert InstanceSettings().heartbeat_timeout_inactive_sec == 300
+
+
+# --- a device is gone -----------------------------------------------------------------------------------------
+
+GONE = report(category=FaultCategory.HARDWARE)
+
+
+def test_for_a_device_that_is_gone_nobody_freezes_and_phase_two_follows() -> None:
+    judgement = judged(GONE)
+    assert GONE.category is FaultCategory.HARDWARE
+    assert (judgement.recovery, judgement.opens) == (Recovery.NONE, True)
+    assert judged(GONE, settings=OFF).opens is False
+    assert judged(GONE, handled=frozenset({GONE.identity})).opens is False
+
+
+def test_told_while_a_run_is_open_it_is_that_run_s_business() -> None:
+    drive = Drive.open(INSTANCE).to(RunStep.PREPARE)
+    judgement = judged(GONE, run=drive.run)
+    assert (judgement.recovery, judgement.opens, judgement.to_run) == (Recovery.NONE, False, True)

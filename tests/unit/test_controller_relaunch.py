@@ -927,3 +927,24 @@ def test_the_view_shows_each_step_with_its_times() -> None:
     assert (shown.reason, shown.phase, shown.outcome) == ("operator", 1, None)
     assert shown.supervisors == ("10.0.0.1:1026", "10.0.0.2:1026")
     assert all(row.stage is Stage.STARTED and row.farewell is Farewell.NONE for row in drive.run.rows)
+
+
+# --- a device is gone -------------------------------------------------------------------------------------------
+
+
+def test_a_device_that_is_gone_leads_to_phase_two_at_once() -> None:
+    instance = serving()
+    cause = Cause(RunReason.FAULT, "hardware: XID 79", reporter=instance.members[1].key, hardware=True)
+    drive = Drive.open(instance, cause)
+    assert drive.run.step is RunStep.PHASE2
+    assert "hardware: XID 79" in drive.run.message
+
+
+@pytest.mark.parametrize("step", [RunStep.PROBE, RunStep.PREPARE, RunStep.START, RunStep.AWAIT])
+def test_a_device_found_gone_during_the_run_ends_what_is_tried_in_place(step: RunStep) -> None:
+    drive = Drive.open(serving()).to(step)
+    drive.step(Fault(drive.key(1), drive.run.base_epoch, "hardware: XID 79", hardware=True))
+    while drive.run.step is step:  # from START on the answers under way are waited for
+        drive.tick()
+    assert drive.run.step is RunStep.PHASE2
+    assert "hardware: XID 79" in drive.run.message

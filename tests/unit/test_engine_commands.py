@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from supervisor.engine.model import progress
 from supervisor.engine.model.commands import PREPARED_STEPS, SPAWNED_STEPS, Accepted, Command
-from supervisor.engine.model.operation import ABORTED_RUNS_KEPT, EndSupervisor
-from supervisor.wire import EngineRestartMsg, ErrorCode, Step, StopMsg
+from supervisor.engine.model.operation import ABORTED_RUNS_KEPT, EndSupervisor, OperationSettings, RecoverEngine
+from supervisor.wire import Action, EngineRestartMsg, ErrorCode, RecoveryState, Step, StopMsg
 from tests.support.operations import (
     BOOT,
     BUSY,
     INSTANCE,
+    SETTINGS,
     STEPS,
     SWITCHED_OFF,
     Rig,
@@ -120,6 +123,30 @@ def test_a_placement_may_move_the_pod_to_another_instance() -> None:
     rig = rig_at(Step.DONE)
     rig.accepted(prepare(3, "run-3", instance_id=8, start=placement(instance_id=8, epoch=3)))
     assert rig.state.instance_id == 8
+
+
+@pytest.mark.seed("S10")
+@pytest.mark.parametrize("command", [restart(), *NEWER])
+def test_while_a_snapshot_is_restored_no_relaunch_begins_and_afterwards_it_does(command: Command) -> None:
+    rig = rig_at(Step.LOADING)
+    rig.feed(progress.Restoring(0, under_way=True))
+    rig.feed(progress.Restoring(1, under_way=True))
+    rig.feed(progress.Restoring(0, under_way=False))
+    assert unchanged(rig, command) is ErrorCode.RESTORING
+    rig.feed(progress.Restoring(1, under_way=False))
+    if command == restart():
+        rig.loaded()  # it names no epoch, and so waits for its turn
+    rig.accepted(command)
+
+
+@pytest.mark.seed("S10")
+def test_a_snapshot_being_restored_stands_in_the_way_of_nothing_else() -> None:
+    rig = rig_at(Step.LOADING)
+    rig.feed(progress.Restoring(0, under_way=True))
+    rig.accepted(start(2, "run-2"))  # the same again joins
+    rig.accepted(abort("run-2"))
+    rig.wait(60)
+    rig.accepted(stop())
 
 
 @pytest.mark.seed("S10")
@@ -355,7 +382,7 @@ def test_start_is_taken_even_if_the_freeze_is_over() -> None:
 
 def test_start_after_an_unnamed_abort_while_stopping() -> None:
     rig = rig_at(Step.STOPPING)
-    rig.accepted(abort())
+    rig.accepted(abort("run-2"))
     rig.stopped()
     rig.clean()
     assert unchanged(rig, start(2, "run-2")) is ErrorCode.ABORTED
@@ -477,7 +504,7 @@ def test_an_abort_while_stopping_lets_the_stop_finish(step: Step) -> None:
 def test_an_abort_takes_back_a_restart_that_has_not_started_yet() -> None:
     rig = rig_at(Step.DONE)
     rig.accepted(restart())
-    rig.accepted(abort())
+    rig.accepted(abort("run-2"))
     rig.stopped()
     rig.clean()
     assert rig.state.step is Step.ABORTED
@@ -691,3 +718,67 @@ def test_an_operation_without_a_reason_names_its_run() -> None:
     rig = rig_at(Step.PREPARED)
     rig.accepted(start(2, "run-2"))
     assert rig.starts[-1].reason == "run run-2"
+
+
+# --- recover: the running engine is asked, and nothing is stopped -----------------------------------------------------
+
+RECOVERS = OperationSettings(enabled=True, freeze=SETTINGS.freeze, recovers=True)
+
+
+def recover(epoch: int | None = None, run_id: str | None = "recovery-1", **fields: Any) -> EngineRestartMsg:
+    return EngineRestartMsg(action=Action.RECOVER, epoch=epoch, run_id=run_id, **fields)
+
+
+def test_recover_asks_the_engine_and_touches_neither_step_nor_freeze() -> None:
+    rig = rig_at(Step.DONE, RECOVERS)
+    before = rig.state
+    accepted = rig.accepted(recover(1, recovery="uce", fault_code=7, reason="run 9"))
+    assert rig.actions[-1] == RecoverEngine(1, "uce", 7, "run 9")
+    assert accepted.recovery == 1
+    assert (rig.state.step, rig.state.serial, rig.state.freeze) == (before.step, before.serial, before.freeze)
+    done = len(rig.actions)
+    assert rig.accepted(recover(1)).recovery == 1  # the same again joins
+    assert len(rig.actions) == done
+    assert rig.refused(recover(1, "recovery-2")) is ErrorCode.BUSY
+    rig.feed(progress.Recovered(1, None))
+    assert rig.accepted(recover(1, "recovery-2")).recovery == 2
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_only_a_running_engine_can_be_asked_to_recover(step: Step) -> None:
+    rig = rig_at(step, RECOVERS)
+    if step is Step.DONE:
+        rig.accepted(recover())
+        return
+    assert unchanged(rig, recover()) is (ErrorCode.BUSY if step in BUSY else ErrorCode.CONFLICT)
+
+
+def test_neither_the_dead_nor_the_held_nor_another_epoch_s_nor_a_unit_without_a_hook() -> None:
+    assert unchanged(rig_at(Step.DONE), recover()) is ErrorCode.UNSUPPORTED
+    rig = rig_at(Step.DONE, RECOVERS)
+    for epoch in (0, 2):
+        assert unchanged(rig, recover(epoch)) is ErrorCode.STALE_EPOCH
+    assert unchanged(rig, recover(instance_id=8)) is ErrorCode.WRONG_INSTANCE
+    assert unchanged(rig, recover(boot_id="another")) is ErrorCode.WRONG_BOOT
+    rig.feed(progress.ControllerHeard(None, 5))
+    assert unchanged(rig, recover(term=4)) is ErrorCode.STALE_TERM
+    rig.died()
+    assert unchanged(rig, recover(term=5)) is ErrorCode.CONFLICT
+    rig.feed(progress.Held("operator"))
+    assert unchanged(rig, recover(term=5)) is ErrorCode.HELD
+
+
+def test_what_an_overtaken_recovery_reports_is_not_the_next_one_s() -> None:
+    rig = rig_at(Step.DONE, RECOVERS)
+    rig.accepted(recover(1))
+    rig.accepted(prepare(2, "run-2"))
+    assert rig.state.recovery is None
+    rig.stopped()
+    rig.clean()
+    rig.accepted(start(2, "run-2"))
+    rig.spawned()
+    rig.loaded()
+    assert rig.accepted(recover(2, "recovery-2")).recovery == 2
+    rig.feed(progress.Recovered(1, "broken off"))
+    assert rig.state.recovery is not None
+    assert rig.state.recovery.state is RecoveryState.RUNNING

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from supervisor.engine.model import freeze, progress
 from supervisor.engine.model.freeze import FreezeLimits
-from supervisor.wire import Recovery, Step
+from supervisor.wire import FaultCategory, Recovery, Step
 from tests.support.operations import (
     BUSY,
     SETTINGS,
@@ -350,3 +350,49 @@ def test_a_refused_command_moves_nothing() -> None:
     rig.now += 30
     rig.refused(start(2, "run-2"))
     assert rig.state.freeze == before
+
+
+# --- a device is gone ---------------------------------------------------------------------------------------------
+
+
+def lost(rig: Rig) -> progress.DeviceLost:
+    return progress.DeviceLost(0, rig.state.epoch, "hardware: engine: DeviceHealthProbe nvidia-smi: exit status 9")
+
+
+def test_a_device_that_is_gone_ends_the_freeze_and_no_answer_begins_another() -> None:
+    rig = Rig()
+    rig.start_cold()
+    rig.died()
+    rig.report_accepted(run_id="run-2")
+    assert rig.frozen
+    rig.feed(lost(rig))
+    assert not rig.frozen
+    rig.report_accepted(run_id="run-3")
+    assert not rig.frozen
+    rig.wait(600)
+    rig.feed(progress.ReportUndelivered(1))
+    assert rig.state.step is Step.DONE  # alone it is not relaunched either
+
+
+def test_an_operation_that_has_begun_meanwhile_asks_for_the_device_itself() -> None:
+    rig = Rig()
+    rig.start_cold()
+    rig.died()
+    late = lost(rig)
+    rig.accepted(prepare(2, "run-2"))
+    rig.feed(late)
+    assert rig.state.device_fault is None
+    assert rig.frozen
+    rig.stopped()
+    rig.feed(progress.Broke(rig.state.serial, "hardware: gone", FaultCategory.HARDWARE))
+    assert (rig.state.step, rig.state.category) == (Step.FAILED, FaultCategory.HARDWARE)
+    assert not rig.frozen
+    rig.accepted(prepare(3, "run-3"))
+    assert (rig.state.category, rig.state.device_fault) == (None, None)
+
+
+def test_a_device_probe_that_outlives_its_engine_says_nothing() -> None:
+    rig = Rig()
+    rig.start_cold()
+    rig.feed(lost(rig))
+    assert rig.state.device_fault is None  # nobody died

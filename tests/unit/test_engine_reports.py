@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from supervisor.engine.model.reports import DeathReport, Delivered, Observation, delivered, due, observed
-from supervisor.wire import ExitInfo, Step
+from supervisor.wire import ExitInfo, FaultCategory, Step
 
 WELL = Observation(epoch=1, endpoint_id=0, step=Step.DONE, pid=100, dead=False, unhealthy=None, ever_normal=True)
 KILLED = ExitInfo(signal="SIGKILL", cause="killed by SIGKILL")
@@ -166,3 +166,24 @@ def test_nothing_is_told_twice_and_no_death_is_left_untold(
         if report is not None and answers:
             known = delivered(known, report)
             (deaths.add((endpoint, pid)) if seen.dead else sick.add(endpoint))
+
+
+# --- a device is gone with it -----------------------------------------------------------------------------------
+
+GONE = replace(DEAD, device_fault="hardware: engine: DeviceHealthProbe nvidia-smi: exit status 9")
+
+
+def test_a_device_that_is_found_gone_after_a_death_is_told_as_hardware_once_more_and_once() -> None:
+    report = due(told(DEAD), GONE)
+    assert report is not None
+    assert (report.exception_type, report.category) == ("device_fault", FaultCategory.HARDWARE)
+    assert report.message == GONE.device_fault
+    assert due(told(DEAD, GONE), GONE) is None
+    assert due(told(GONE), GONE) is None
+
+
+def test_every_other_report_is_of_software() -> None:
+    for seen in (DEAD, SICK):
+        report = due(Delivered(), seen)
+        assert report is not None
+        assert report.category is FaultCategory.SOFTWARE

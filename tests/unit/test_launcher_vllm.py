@@ -323,7 +323,7 @@ def test_what_is_watched_and_swept() -> None:
     (plan,) = plans(engine)
     # v1/engine/core.py and v1/executor/multiproc_executor.py, set_process_title
     assert plan.critical_processes == ("VLLM::EngineCore*", "VLLM::Worker*")
-    assert set(plan.shared_memory_patterns) >= {"psm_*", "vllm_offload_*.mmap", "vllm_mm_*", "mine-*"}
+    assert set(plan.shared_memory_patterns) >= {"psm_*", "sem.mp-*", "vllm_offload_*.mmap", "vllm_mm_*", "mine-*"}
     assert plan.lock_patterns[-1] == "/l"
     assert plan.ports == (8000, 7000)
     assert not plan.ignores_kill_signal, "a headless rank obeys, in 11 s (real-engines §4.1)"
@@ -363,6 +363,19 @@ def test_a_size_that_is_no_number() -> None:
     rank = Rank(node_rank=0, port=8000, mgmt_port=8000, headless=False, pod_ip="10.0.0.1")
     with pytest.raises(CannotLaunch, match="found 'two' for --tensor-parallel-size"):
         plan_launch(unit_of(with_args(VLLM, tensor_parallel_size="two")), rank)
+
+
+def test_of_several_servers_in_a_pod_the_first_rank_s_binds_the_port() -> None:
+    """Each is one data-parallel rank: Endpoints = 2 on two nodes."""
+    engine = replace(with_args(VLLM, data_parallel_size=4), data_parallel=EXTERNAL)
+    ranks = [
+        Rank(node_rank=dp // 2, nnodes=2, port=8000 + dp, mgmt_port=8000 + dp, headless=False, dp_rank=dp,
+             pod_ip="10.0.0.1", master_addr="10.0.0.1", master_port=29510)
+        for dp in range(4)
+    ]  # fmt: skip
+    found = [plan_launch(unit_of(engine), rank) for rank in ranks]
+    assert [value_of(plan, "--data-parallel-rank") for plan in found] == ["0", "1", "2", "3"]
+    assert [plan.ports for plan in found] == [(8000, 29511), (8001,), (8002,), (8003,)]
 
 
 # --- every gang --------------------------------------------------------------------------------------------------

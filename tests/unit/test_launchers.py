@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from supervisor.engine.launchers import LaunchPlan, Rank, plan_launch, rank_of
 from supervisor.engine.launchers.arguments import arguments
+from supervisor.engine.launchers.plan import device_memory_probe
 from supervisor.unit.model import (
     Canary,
     Command,
@@ -292,12 +293,31 @@ def test_the_gate_s_list_is_the_launcher_s_and_the_file_s(engine: Engine, given:
         shared_memory_patterns=("engine-*",),
         lock_patterns=("/tmp/engine.lock",),
         critical_processes=("engine-core*",),
+        device_memory_probe=Command(("memory-is-back",)),
     )
     plan = planned(engine, given, service=RUN)
+    assert plan.device_memory_probe == Command(("memory-is-back",))
     assert plan.ports[-2:] == (7000, 7001)
     assert plan.shared_memory_patterns == ("engine-*",)
     assert plan.lock_patterns == ("/tmp/engine.lock",)
     assert plan.critical_processes == ("engine-core*",)
+
+
+@pytest.mark.parametrize(
+    "launcher, declared, probe",
+    [
+        (Launcher.VLLM, None, "nvml"),
+        (Launcher.SGLANG, None, "nvml"),
+        (Launcher.SGLANG, "off", "off"),
+        (Launcher.LLAMA_SERVER, None, "off"),
+        (Launcher.EXEC, None, "off"),
+        (Launcher.EXEC, "nvml", "nvml"),
+    ],
+)
+def test_engines_for_gpus_have_their_device_memory_looked_at(
+    launcher: Launcher, declared: str | None, probe: str
+) -> None:
+    assert device_memory_probe(Engine(launcher=launcher, device_memory_probe=declared)) == probe
 
 
 def test_a_rank_as_the_launchers_see_it() -> None:

@@ -372,6 +372,24 @@ def test_the_watchdog_is_armed_when_active_and_fed_by_keep_alives() -> None:
     assert life.deadline() == (ev.StopTree("SIGABRT", 7.0, "no keep-alive within 10 s (WatchdogSec)"),)
 
 
+def test_a_supervisor_that_was_stopped_does_not_hold_its_own_absence_against_a_unit() -> None:
+    life = Life(Rules(watchdog_sec=10.0)).up()
+    life.wait(600.0)
+    assert life.see(ev.Tick()) == ()
+    assert life.state.deadline == life.now + 10.0
+    assert isinstance(life.deadline()[0], ev.StopTree)
+
+    loading = Life(Rules(start=StartSettings(timeout_sec=100.0, stall_sec=20.0)))
+    loading.see(ev.Start("boot"), ev.DependenciesMet(), ev.Spawned(42, awaits_ready=True))
+    loading.wait(600.0)
+    assert loading.see(ev.Tick()) == ()
+    assert loading.state.deadline == loading.now + 20.0
+    loading.see(ev.Progressed(ProgressKind.WORK))
+    assert loading.state.clock is not None
+    assert loading.state.clock.cap == loading.now + 100.0
+    assert isinstance(loading.deadline()[0], ev.StopTree)
+
+
 def test_an_unhealthy_unit_can_still_miss_its_watchdog() -> None:
     life = Life(Rules(watchdog_sec=10.0, liveness_action=LivenessAction.REPORT)).up()
     life.see(ev.LivenessFailed("liveness", "timed out"))
@@ -386,6 +404,129 @@ def test_health_counts_only_while_it_is_well() -> None:
     life.see(KILLED, ev.TreeGone(KILLED))
     assert life.state.last_ending is not None
     assert life.state.last_ending.healthy_sec == 0.0
+
+
+# --- evidence before a stop --------------------------------------------------------------------------------------
+
+SICK = ev.LivenessFailed("canary", "no answer within 30 s")
+DIAGNOSING = Rules(diagnoses=True, liveness_action=LivenessAction.REPORT, commands=frozenset({Commands.STOP}))
+
+
+def test_what_is_sick_is_diagnosed_before_it_is_stopped_whoever_asks() -> None:
+    for asked in (STOP, ev.Restart("operator", "try again"), ev.Stop("controller", "run 7", grace_sec=0.0)):
+        life = Life(DIAGNOSING).up()
+        life.see(SICK)
+        (diagnose,) = life.see(asked)
+        assert isinstance(diagnose, ev.Diagnose)
+        assert (life.state.sub_state, life.state.deadline) == (SubState.DIAGNOSE, life.now + 5.0)
+        (after,) = life.see(ev.CommandsDone())
+        assert isinstance(after, ev.StopTree if getattr(asked, "grace_sec", None) == 0.0 else ev.RunCommands)
+
+
+def test_what_is_well_is_not() -> None:
+    life = Life(DIAGNOSING).up()
+    life.see(SICK, ev.LivenessRecovered("canary"))
+    assert isinstance(life.see(STOP)[0], ev.RunCommands)
+
+
+def test_a_unit_that_restarts_itself_is_diagnosed_first_and_never_for_longer_than_the_limit() -> None:
+    life = Life(replace(DIAGNOSING, liveness_action=LivenessAction.RESTART)).up()
+    assert isinstance(life.see(SICK)[0], ev.Diagnose)
+    assert life.state.fault is not None  # which is news at once, whatever is collected
+    (ladder,) = life.deadline()
+    assert isinstance(ladder, ev.StopTree)
+    assert life.state.sub_state is SubState.STOP_TERM
+
+
+def test_a_watchdog_that_expired_keeps_its_signal_through_the_diagnosis() -> None:
+    life = Life(replace(DIAGNOSING, watchdog_sec=10.0, stop=StopSettings(abort_timeout_sec=7.0))).up()
+    assert isinstance(life.deadline()[0], ev.Diagnose)
+    assert life.see(ev.CommandsDone()) == (ev.StopTree("SIGABRT", 7.0, "no keep-alive within 10 s (WatchdogSec)"),)
+
+
+def test_the_dead_are_not_diagnosed() -> None:
+    life = Life(DIAGNOSING).up()
+    life.see(SICK)
+    assert isinstance(life.see(KILLED)[0], ev.StopTree)
+    life = Life(DIAGNOSING).up()
+    life.see(SICK, STOP)
+    assert isinstance(life.see(KILLED)[0], ev.StopTree)
+    assert life.state.sub_state is SubState.STOP_TERM
+
+
+def test_who_is_in_a_hurry_does_not_wait_for_evidence() -> None:
+    life = Life(DIAGNOSING).up()
+    life.see(SICK, STOP)
+    assert life.see(ev.Stop("controller", "prepare", grace_sec=3.0)) == ()
+    assert life.state.descent is not None
+    assert life.state.descent.grace_sec == 3.0
+    (ladder,) = life.see(ev.Stop("podvisor", "second SIGTERM", grace_sec=0.0))
+    assert ladder == ev.StopTree("SIGTERM", 0.0, "asked by podvisor: second SIGTERM")
+
+
+# --- a snapshot in place of a cold start -------------------------------------------------------------------------
+
+RESTORING = Rules(restores=True, clean_exits=CleanExits.NEVER)
+
+
+def restoring(rules: Rules = RESTORING) -> Life:
+    life = Life(rules)
+    life.see(ev.Start("boot"))
+    assert life.see(ev.DependenciesMet()) == (ev.Spawn("asked by boot", restores=True),)
+    life.see(ev.Spawned(7, awaits_ready=True))
+    assert (life.state.state, life.state.sub_state) == (RunState.ACTIVATING, SubState.RESTORING)
+    return life
+
+
+def test_a_snapshot_is_restored_until_it_is_ready() -> None:
+    life = restoring()
+    life.see(ev.Ready())
+    assert life.state.sub_state is SubState.READY
+    life.see(KILLED, ev.TreeGone(KILLED), ev.DependenciesMet())
+    assert life.see(ev.Spawned(8, awaits_ready=True)) == ()
+    assert life.state.sub_state is SubState.RESTORING  # each life begins with it
+
+
+@pytest.mark.parametrize(
+    "failure, words",
+    [
+        (ev.Exited(3, None), "RestoreExec failed: exited with code 3 before it was ready; starting cold"),
+        (ev.Exited(0, None), "RestoreExec failed: exited with code 0 before it was ready; starting cold"),
+        (ev.CriticalProcessDied("a worker is gone"), "RestoreExec failed: a worker is gone; starting cold"),
+    ],
+)
+def test_a_snapshot_that_cannot_be_restored_is_followed_by_a_cold_start(failure: Event, words: str) -> None:
+    life = restoring(replace(RESTORING, restart=RestartSettings(policy=RestartPolicy.NO)))
+    (ladder,) = life.see(failure)
+    assert isinstance(ladder, ev.StopTree)
+    assert (life.state.reason, life.state.fault, life.state.falls_back) == (words, None, True)
+    recorded, again = life.see(ev.TreeGone(KILLED))
+    assert isinstance(recorded, ev.RecordEnding)
+    assert not recorded.ending.asked
+    assert again == ev.AwaitDependencies(words)
+    assert life.see(ev.DependenciesMet()) == (ev.Spawn(words, restores=False),)
+    life.see(ev.Spawned(8, awaits_ready=True))
+    assert life.state.sub_state is SubState.LOADING
+    assert len(life.state.history.starts) == 1  # both were one start
+    life.see(failure, ev.TreeGone(KILLED))
+    assert life.state.sub_state is SubState.FAILED  # once only
+
+
+def test_a_restore_that_hangs_or_cannot_be_executed_is_no_death_either() -> None:
+    life = restoring(replace(RESTORING, start=StartSettings(timeout_sec=60.0)))
+    assert isinstance(life.deadline()[0], ev.StopTree)
+    assert life.state.falls_back
+    life = Life(RESTORING)
+    life.see(ev.Start("boot"), ev.DependenciesMet(), ev.SpawnFailed("no such file", 127))
+    assert life.state.falls_back
+    life.see(ev.TreeGone())
+    assert life.see(ev.DependenciesMet()) == (ev.Spawn(life.state.reason, restores=False),)
+
+
+def test_a_stop_in_the_middle_of_falling_back_is_a_stop() -> None:
+    life = restoring()
+    life.see(ev.Exited(1, None), STOP, ev.TreeGone(KILLED))
+    assert life.state.sub_state is SubState.DEAD
 
 
 # --- stop ------------------------------------------------------------------------------------------------------
@@ -589,3 +730,12 @@ def test_rules_name_the_commands_that_are_declared() -> None:
 def test_of_an_external_unit_there_is_nothing_to_restart() -> None:
     external = unit(service=Service(type=ServiceType.EXTERNAL), probes=Probes(liveness_action=LivenessAction.RESTART))
     assert rules_of(external).liveness_action is LivenessAction.REPORT
+
+
+def test_a_start_that_finds_its_device_gone_is_not_tried_again() -> None:
+    rules = Rules(restart=RestartSettings(limit_action=StartLimitAction.EXIT), restores=True)
+    life = Life(rules)
+    life.see(ev.Start("boot"), ev.DependenciesMet(), ev.SpawnFailed("hardware: gone", 126, Result.HARDWARE))
+    actions = life.see(ev.TreeGone())
+    assert life.state.sub_state is SubState.FAILED
+    assert ev.ReportStartLimit(StartLimitAction.EXIT, "hardware: gone; not tried again in place") in actions

@@ -30,6 +30,8 @@ rules = st.builds(
     remain_after_exit=st.booleans(),
     clean_exits=st.sampled_from(CleanExits),
     liveness_action=st.sampled_from(LivenessAction),
+    diagnoses=st.booleans(),
+    restores=st.booleans(),
     watchdog_sec=st.sampled_from([None, 10.0]),
     restart=st.builds(RestartSettings, policy=st.sampled_from(RestartPolicy), limit_burst=st.integers(0, 3)),
     start=st.builds(StartSettings, timeout_sec=st.just(90.0), stall_sec=st.sampled_from([None, 20.0])),
@@ -48,7 +50,7 @@ class UnitLife(RuleBasedStateMachine):
         self.now = 0.0
         self.jitter = 0.0
         self.awaiting_dependencies = False
-        self.commands: Commands | None = None
+        self.commands: Commands | str | None = None
         self.spawning = False
         self.ladder = False
         self.main_alive = False
@@ -79,6 +81,9 @@ class UnitLife(RuleBasedStateMachine):
                 if which in (Commands.START_PRE, Commands.STOP_POST):
                     assert not self.tree_alive
                 self.commands = which
+            case ev.Diagnose():
+                assert self.main_alive, "evidence of the dead"
+                assert self.state.sub_state is SubState.DIAGNOSE
             case ev.Spawn():
                 assert not self.something_lives(), "two processes"
                 assert self.wanted, "spawned although the last word was stop"
@@ -131,6 +136,11 @@ class UnitLife(RuleBasedStateMachine):
     def commands_done(self, failure: str | None) -> None:
         self.commands = None
         self.happen(ev.CommandsDone(failure))
+
+    @precondition(lambda self: self.state.sub_state is SubState.DIAGNOSE)
+    @rule()
+    def evidence_is_collected(self) -> None:
+        self.happen(ev.CommandsDone())
 
     @precondition(lambda self: self.spawning)
     @rule(awaits_ready=st.booleans(), works=st.sampled_from([True, True, True, False]))

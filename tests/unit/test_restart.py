@@ -219,3 +219,11 @@ def test_the_history_stays_small(times: list[float], burst: int) -> None:
 def test_being_forgiven_forgets_all_but_how_long_a_start_takes() -> None:
     history = RestartHistory(starts=(1.0, 2.0), restarts_in_a_row=3, longest_start_sec=120.0)
     assert restart.forgiven(history) == RestartHistory(longest_start_sec=120.0)
+
+
+def test_a_device_that_is_gone_ends_all_attempts_in_place() -> None:
+    settings = RestartSettings(policy=RestartPolicy.ON_FAILURE, limit_action=StartLimitAction.EXIT)
+    ending = Ending(Result.HARDWARE, "hardware: gone")
+    decision = decide(settings, RestartHistory(), ending, now=1.0, jitter=0.0)
+    assert isinstance(decision, GiveUp)
+    assert (decision.action, decision.reason) == (StartLimitAction.EXIT, "hardware: gone; not tried again in place")

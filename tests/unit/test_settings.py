@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from controller.settings import FaultToleranceSection as ControllerFaultToleranceSection
 from supervisor.identity import pod_of
@@ -21,7 +22,8 @@ from supervisor.settings import (
     runtime_directories,
     shutdown_timeout,
 )
-from supervisor.unit.model import Dependencies, Engine, Service, StopSettings, Unit
+from supervisor.unit.descent import DIAGNOSE_SEC
+from supervisor.unit.model import Command, Dependencies, Engine, Service, StopSettings, Unit
 
 
 def _load(tmp_path: Path, text: str, environment: dict[str, str] | None = None) -> Settings:
@@ -345,6 +347,8 @@ def test_how_long_an_orderly_stop_may_take() -> None:
     assert shutdown_timeout(section, []) == 5.0
     assert shutdown_timeout(section, [store, monitor]) == 15.0
     assert shutdown_timeout(section, [store, monitor, engine]) == 25.0
+    looked_at = replace(engine, engine=Engine(diagnose_exec=Command(("look",))))
+    assert shutdown_timeout(section, [store, monitor, looked_at]) == 25.0 + DIAGNOSE_SEC
     assert shutdown_timeout(SupervisorSection(shutdown_timeout_sec=1.0), [engine]) == 1.0
 
 

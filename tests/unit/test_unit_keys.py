@@ -70,7 +70,7 @@ def test_a_refusal_says_what_would_be_taken() -> None:
     assert refusal("Unit.OnDependencyRestart", "restart") == (
         '"restart" is known, but not carried out by this version; "ignore" would be'
     )
-    assert refusal("Canary", {}) == "known, but not carried out by this version"
+    assert refusal("Unit.BindsTo", {}) == "known, but not carried out by this version"
 
 
 def test_every_key_has_a_schema() -> None:

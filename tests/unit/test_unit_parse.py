@@ -315,15 +315,24 @@ EXTERNAL = '[Service]\nType = "external"\n'
         (START + 'LoadCredential = ["token:/run/token"]', [
             "u.toml:3: Service.LoadCredential: [\"token:/run/token\"] is known, but not carried out by this version"
         ]),
-        (START + "[Canary]\nEnabled = true", ["u.toml:3: Canary: known, but not carried out by this version"]),
+        (START + '[Readiness]\nLogLine = "up"\n[Canary]\nEnabled = true', [
+            "u.toml:5: Canary: the key Http is missing: only the engine's user knows a request that makes it work"
+        ]),
+        (START + '[Canary]\nHttp = "http://a/work"', [
+            "u.toml:3: Canary: sent only to what has been ready once: add [Readiness], "
+            "or it would find what still loads"
+        ]),
         (START + "[Engine]\nEndpoints = 2\nBasePort = 65534", [
             "u.toml:4: Engine.Endpoints: endpoint 1 would have service port 65536: at most 65535"
         ]),
         (START + "[Engine]\nEndpoints = 2\nMgmtPort = 65535", [
             "u.toml:4: Engine.Endpoints: endpoint 1 would have management port 65537: at most 65535"
         ]),
-        (START + '[Engine]\nRecoverHttp = "http://a"', [
-            "u.toml:4: Engine.RecoverHttp: known, but not carried out by this version"
+        (START + '[Engine]\nRecoverHttp = "http://a"\nRecoverExec = ["b"]', [
+            "u.toml:5: Engine.RecoverExec: the engine is asked to recover in one way: by RecoverHttp or by RecoverExec"
+        ]),
+        (START + '[Engine]\nRestoreExec = ["b"]', [
+            "u.toml:4: Engine.RestoreExec: nothing would say when the snapshot is restored: add [Readiness]"
         ]),
         (START + "[Readiness]\nPeriodSec = 1", [
             "u.toml:3: Readiness: found none, expected exactly one of Http, Tcp, Exec, LogLine"

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from supervisor.engine.model.freeze import FreezeLimits
-from supervisor.engine.model.operation import Operation, OperationSettings
+from supervisor.engine.model.operation import EngineRecovery, Operation, OperationSettings
 from supervisor.engine.operator import CommandRefused, EffectFailed, Operator
 from supervisor.wire import (
     Action,
@@ -22,6 +23,7 @@ from supervisor.wire import (
     EndpointStatus,
     EngineRestartMsg,
     ErrorCode,
+    RecoveryState,
     StartCmdMsg,
     Step,
 )
@@ -49,6 +51,8 @@ class SlowEffects:
     operator: Operator | None = None
     stop_fails: str | None = None
     load_fails: str | None = None
+    recovers_in_sec: float = 0.3
+    recover_fails: str | None = None
 
     def misfit(self, given: StartCmdMsg) -> str | None:
         return None if given.job_name == "job" else "another job"
@@ -81,6 +85,13 @@ class SlowEffects:
             raise EffectFailed(self.load_fails)
         self.log.append("ready")
 
+    async def recover_engine(self, recovery: str | None, fault_code: int | None) -> None:
+        self.log.append(f"recover {recovery} {fault_code}")
+        await trio.sleep(self.recovers_in_sec)
+        if self.recover_fails is not None:
+            raise EffectFailed(self.recover_fails)
+        self.log.append("recovered")
+
 
 @dataclass
 class World:
@@ -104,7 +115,9 @@ class World:
 def make() -> tuple[Operator, SlowEffects]:
     effects = SlowEffects()
     operation = Operation("boot", booted_at=trio.current_time())
-    operator = Operator(operation, OperationSettings(enabled=True, freeze=FREEZE), effects, lambda reason: None)
+    operator = Operator(
+        operation, OperationSettings(enabled=True, freeze=FREEZE, recovers=True), effects, lambda reason: None
+    )
     effects.operator = operator
     return operator, effects
 
@@ -250,3 +263,83 @@ async def test_a_newer_epoch_overtakes_a_loading_engine(autojump_clock: trio.tes
         await here.reached(Step.DONE)
         assert here.effects.processes == {2}
         assert here.effects.log.count("ready") == 1
+
+
+# --- recovery without a restart: not an operation, and overtaken by each --------------------------------------------
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[World]:
+    async with world() as here:
+        await here.command(Action.PREPARE)
+        await here.command(Action.START)
+        await here.reached(Step.DONE)
+        yield here
+
+
+def _is_over(recovery: EngineRecovery | None) -> bool:
+    return recovery is not None and recovery.state is not RecoveryState.RUNNING
+
+
+def ask(run: str = "recovery-1", epoch: int = 1, **more: object) -> EngineRestartMsg:
+    return EngineRestartMsg(action=Action.RECOVER, epoch=epoch, term=1, run_id=run, boot_id="boot", **more)  # type: ignore[arg-type]
+
+
+async def test_a_recovery_is_answered_when_it_is_done_and_the_same_again_joins(autojump_clock: MockClock) -> None:
+    async with serving() as here:
+        message = ask(recovery="token_reinference", fault_code=0x00F1FEF5)
+        answer = await here.operator.command(message)
+        assert (answer.recovery, answer.step, answer.epoch) == (RecoveryState.DONE, Step.DONE, 1)
+        assert (await here.operator.command(message)).recovery is RecoveryState.DONE
+        assert [line for line in here.effects.log if line.startswith("recover ")] == [
+            "recover token_reinference 15859445"
+        ]
+        await here.operator.command(ask("recovery-2"))  # another one is asked for anew
+        assert here.effects.log.count("recovered") == 2
+
+
+async def test_a_recovery_that_fails_is_told_and_changes_nothing_else(autojump_clock: MockClock) -> None:
+    async with serving() as here:
+        here.effects.recover_fails = "HTTP 500"
+        before = here.operator.state
+        for _ in range(2):
+            with pytest.raises(CommandRefused) as refused:
+                await here.operator.command(ask())
+            assert refused.value.code is ErrorCode.FAILED
+            assert refused.value.message == "the engine did not recover: HTTP 500"
+        after = here.operator.state
+        assert (after.step, after.epoch, after.serial, after.freeze) == (Step.DONE, 1, before.serial, None)
+
+
+async def test_a_recovery_is_bounded_and_answered_meanwhile(autojump_clock: MockClock) -> None:
+    async with serving() as here:
+        here.effects.recovers_in_sec = 600.0
+        assert (await here.operator.command(ask())).recovery is RecoveryState.RUNNING
+        await here.operator.changed.wait_until(lambda: here.operator.state.recovery, _is_over)
+        with pytest.raises(CommandRefused) as refused:
+            await here.operator.command(ask())
+        assert refused.value.message == "the engine did not recover: not done within 60 s"
+        assert "recovered" not in here.effects.log
+
+
+async def test_a_relaunch_overtakes_a_recovery_and_what_comes_of_it_is_nobody_s(autojump_clock: MockClock) -> None:
+    async with serving() as here:
+        here.effects.recovers_in_sec = 5.0
+        async with trio.open_nursery() as nursery:
+            refusals: list[ErrorCode] = []
+
+            async def ask_and_wait() -> None:
+                with pytest.raises(CommandRefused) as refused:
+                    await here.operator.command(ask())
+                refusals.append(refused.value.code)
+
+            nursery.start_soon(ask_and_wait)
+            await trio.sleep(1)
+            await here.command(Action.PREPARE, run="run-2", epoch=2)
+        assert refusals == [ErrorCode.STALE_EPOCH]
+        assert here.operator.state.recovery is None
+        await trio.sleep(10)
+        assert "recovered" not in here.effects.log  # it is not gone on with either
+        with pytest.raises(CommandRefused) as refused:
+            await here.operator.command(ask(epoch=2))
+        assert refused.value.code is ErrorCode.BUSY

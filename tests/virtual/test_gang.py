@@ -153,6 +153,45 @@ async def test_a_sick_engine_is_reported_once_and_relaunched(autojump_clock: Moc
         assert boots(gang) == [1, 1]
 
 
+@pytest.mark.seed("S14")
+async def test_while_engines_are_replaced_no_probe_is_news_and_afterwards_it_is_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_gang() as gang:
+        await gang.until_active()
+        await trio.sleep(200)
+        gang.pods[0].kill_engine()
+        for pod in gang.pods:  # whatever was to be said of the old engines, and of those that load
+            pod.change(load_sec=60.0, healthy=False)
+        await gang.until(lambda: len(gang.did("step:loading")) == 4)
+        await trio.sleep(50)
+        assert [event.reason for event in gang.events if event.kind == "fault"] == ["engine_dead"]
+        for pod in gang.pods:
+            pod.change(healthy=True)
+        await gang.until_active(epoch=2)
+        await trio.sleep(200)
+        assert len(faults(gang)) == 1
+        gang.pods[1].change(healthy=False)
+        await gang.until(lambda: len(faults(gang)) == 2, within=60)
+        gang.pods[1].change(healthy=True)
+        await gang.until_active(epoch=3)
+
+
+@pytest.mark.seed("S25")
+async def test_deaths_are_told_whatever_fault_tolerance_is_configured(autojump_clock: MockClock) -> None:
+    off = RelaunchSettings(enable_engine_relaunch=False)
+    switches: dict[str, object] = {"enable_engine_relaunch": False}
+    async with open_gang(policy=Policy(relaunch=off), fault_tolerance=switches) as gang:
+        await gang.until_active()
+        await trio.sleep(200)
+        gang.pods[0].kill_engine()
+        gang.pods[1].change(healthy=False)
+        await gang.until(lambda: len(faults(gang)) == 2, within=60)
+        told = sorted(event.reason or "" for event in gang.events if event.kind == "fault")
+        assert told == ["engine_dead", "unhealthy:liveness"]
+        gang.pods[1].change(healthy=True)
+
+
 @pytest.mark.seed("S25")
 async def test_a_sick_engine_that_recovers_is_not_relaunched_and_its_next_sickness_is_news(
     autojump_clock: MockClock,

@@ -18,11 +18,11 @@ PATIENCE_SEC = 30.0
 
 async def taken_over(gang: Gang, pod: VirtualPod) -> None:
     """The controller has it in an ACTIVE instance, and nobody has touched its engine."""
-    pid = pod.it.supervision.engine.service.state.pid
+    pid = pod.it.supervision.engine.services[0].state.pid
     await gang.until_active(epoch=pod.state.epoch, within=60)
     await trio.sleep(60)
     assert gang.is_active(epoch=pod.state.epoch)
-    assert pod.it.supervision.engine.service.state.pid == pid
+    assert pod.it.supervision.engine.services[0].state.pid == pid
     assert gang.runs == []
     assert gang.instance is not None
     assert pod.state.instance_id == gang.instance.id

@@ -132,7 +132,7 @@ async def test_the_end_that_restarts_a_container_drains_nothing(autojump_clock: 
 async def test_pause_takes_the_instance_out_of_routing_and_resume_brings_it_back(autojump_clock: MockClock) -> None:
     async with open_gang() as gang:
         await gang.until_active()
-        pid = gang.pods[0].it.supervision.engine.service.state.pid
+        pid = gang.pods[0].it.supervision.engine.services[0].state.pid
         async with gang.client(gang.pods[0]) as client:
             assert (await client.post("/node-manager/pause", json={"reason": "preStop"})).status_code == 200
             await gang.until(lambda: gang.statuses()[-1] == "inactive", within=2)
@@ -140,7 +140,7 @@ async def test_pause_takes_the_instance_out_of_routing_and_resume_brings_it_back
             await trio.sleep(60)
             assert (await client.post("/node-manager/resume", json={})).status_code == 200
         await gang.until_active(within=10)
-        assert gang.pods[0].it.supervision.engine.service.state.pid == pid
+        assert gang.pods[0].it.supervision.engine.services[0].state.pid == pid
         assert [run.reason for run in gang.runs] == ["assemble"]
 
 

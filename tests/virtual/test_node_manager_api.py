@@ -110,6 +110,18 @@ async def test_a_second_restart_without_an_epoch_is_409_while_the_first_is_under
         assert (status, answer["error"], answer["step"]) == (409, ErrorCode.BUSY, "loading")
 
 
+async def test_a_relaunch_is_409_restoring_only_while_a_snapshot_really_is_restored() -> None:
+    async with world() as here:
+        client, _ = client_of(here)
+        await post(client, prepare())
+        await post(client, prepare() | {"action": "start"})
+        here.operator.feed(progress.Restoring(0, under_way=True))
+        status, answer = await post(client, prepare(2, "run-2"))
+        assert (status, answer["error"], answer["step"]) == (409, ErrorCode.RESTORING, "loading")
+        here.operator.feed(progress.Restoring(0, under_way=False))
+        assert (await post(client, prepare(2, "run-2")))[0] == 200
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

@@ -70,8 +70,8 @@ async def _open_gate(spec: GateSpec) -> GateReport:
     return GateReport(())
 
 
-async def _no_segments(pid: int) -> frozenset[Path]:
-    return frozenset()
+async def _no_segments(pid: int) -> dict[Path, tuple[int, int]]:
+    return {}
 
 
 @pytest.mark.parametrize("units", [{"store": STORE}, {"engine": ENGINE}], ids=["units alone", "with an engine"])

@@ -12,12 +12,13 @@ import trio
 from supervisor.service.launch import unit_launch
 from supervisor.service.outcomes import StartFailed
 from supervisor.service.service import Service
-from supervisor.unit.model import Command, LogLineCheck, Probe, Probes
+from supervisor.unit.descent import DIAGNOSE_SEC
+from supervisor.unit.model import Command, Engine, ExecCheck, LivenessAction, LogLineCheck, Probe, Probes
 from supervisor.unit.model import Service as ServiceTable
 from supervisor.unit.state import rules_of
 from supervisor.unit.states import SubState
 from tests.support.cancel_sweep import Cause, sweep
-from tests.support.fake_processes import FakeOutput, FakeProcesses, Program
+from tests.support.fake_processes import FAILED, FakeOutput, FakeProcesses, Program
 from tests.support.services import running, unit
 
 PROGRAMS = {
@@ -111,3 +112,45 @@ async def nothing_lives(world: Alone, cancelled: bool) -> None:
 @pytest.mark.parametrize("cause", CAUSES)
 def test_a_service_cancelled_at_any_step_leaves_nothing_behind(cause: Cause) -> None:
     assert sweep(no_service_yet, live_and_ask, nothing_lives, cause=cause) > 20
+
+
+# --- a sick unit whose DiagnoseExec hangs ----------------------------------------------------------------------
+
+SICK = unit(
+    service=ServiceTable(exec_start=Command(("serve",))),
+    probes=Probes(
+        readiness=Probe(LogLineCheck("ready")),
+        liveness=Probe(ExecCheck(Command(("live",))), failure_threshold=1),
+        liveness_action=LivenessAction.REPORT,
+    ),
+    engine=Engine(diagnose_exec=Command(("look",))),
+)
+SICK_PROGRAMS = {"serve": PROGRAMS["serve"], "live": Program(0.0, ends=FAILED), "look": Program(obeys_after_sec=None)}
+
+
+@asynccontextmanager
+async def sick_service() -> AsyncIterator[Asked]:
+    async with running(SICK, **SICK_PROGRAMS) as world:
+        yield Asked(world.processes, world.output, world.service)
+
+
+async def stop_the_sick(world: Asked) -> None:
+    await world.service.start(asked_by="sweep")
+    world.output.write("ready")
+    await world.service.wait_until(lambda state: state.sub_state is SubState.UNHEALTHY)
+    began = trio.current_time()
+    await world.service.stop(asked_by="sweep", reason="enough")
+    assert trio.current_time() - began < DIAGNOSE_SEC + 2.0
+
+
+async def nothing_looks_any_more(world: Asked, cancelled: bool) -> None:
+    await trio.sleep(60.0)
+    assert world.service.state.sub_state in (SubState.DEAD, SubState.UNHEALTHY, SubState.LOADING)
+    assert world.processes.alive("look") == 0
+    assert (await world.service.stop(asked_by="check", reason="clean up")).gone
+    assert world.processes.alive("serve") == world.processes.alive("look") == 0
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_evidence_never_outlives_its_time_whoever_goes_away(cause: Cause) -> None:
+    assert sweep(sick_service, stop_the_sick, nothing_looks_any_more, cause=cause) > 3

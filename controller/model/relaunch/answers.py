@@ -83,6 +83,8 @@ def take_heartbeat(run: Run, row: Progress, seen: Observation) -> Progress:
 def take_fault(run: Run, row: Progress, fault: Fault) -> Progress:
     """An older epoch's death is part of what the run repairs (F15); its reporter froze itself all the same."""
     row = replace(row, may_be_frozen=True)
+    if fault.hardware:
+        return _refuses(row, fault.message)
     if fault.epoch != run.epoch or row.stage is not Stage.STARTED:
         return row
     return replace(row, died=f"{fault.message}, again in epoch {run.epoch}")

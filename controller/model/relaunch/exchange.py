@@ -101,6 +101,8 @@ class Fault:
     """In words, naming the pod and the endpoint."""
     probe_derived: bool = False
     """The process lives, a probe failed."""
+    hardware: bool = False
+    """A device is gone with it."""
 
 
 @dataclass(frozen=True, slots=True)

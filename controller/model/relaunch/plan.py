@@ -215,6 +215,8 @@ def _cancel(run: Run, event: Cancel, now: float) -> tuple[Run, tuple[Action, ...
 def _first_step(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
     if lost := lost_members(run.instance):
         return enter_phase_two(run, lost, now)
+    if run.cause.hardware:
+        return enter_phase_two(run, run.cause.text, now)
     if not run.instance.complete:
         return clean_up(run, Outcome.ABORTED, missing(run.instance), now)
     if not run.counts:

@@ -53,6 +53,8 @@ class Cause:
     """A probe failed, no process died: if all are NORMAL when asked, nothing is touched."""
     reporter: MemberKey | None = None
     """It was told that a recovery follows, and so froze itself."""
+    hardware: bool = False
+    """A device is gone: phase 2 at once, because nothing in place can help."""
 
 
 class Stage(StrEnum):

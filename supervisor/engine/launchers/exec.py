@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.engine.launchers.plan import LaunchPlan, Rank, without_http
+from supervisor.engine.launchers.plan import LaunchPlan, Rank, device_memory_probe, without_http
 from supervisor.unit.model import Unit
 
 
@@ -19,4 +19,5 @@ def plan(unit: Unit, rank: Rank) -> LaunchPlan:
         critical_processes=unit.engine.critical_processes,
         shared_memory_patterns=unit.engine.shared_memory_patterns,
         lock_patterns=unit.engine.lock_patterns,
+        device_memory_probe=device_memory_probe(unit.engine),
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os.path
 
 from supervisor.engine.launchers.arguments import arguments
-from supervisor.engine.launchers.plan import LaunchPlan, Rank, with_defaults, without_http
+from supervisor.engine.launchers.plan import LaunchPlan, Rank, device_memory_probe, with_defaults, without_http
 from supervisor.unit.model import Engine, HttpCheck, Probe, Probes, Unit
 
 DEFAULT_RPC_PORT = 50052
@@ -45,6 +45,7 @@ def _server(unit: Unit, engine: Engine, rank: Rank) -> LaunchPlan:
         critical_processes=engine.critical_processes,
         shared_memory_patterns=engine.shared_memory_patterns,
         lock_patterns=engine.lock_patterns,
+        device_memory_probe=device_memory_probe(engine),
     )
 
 
@@ -60,6 +61,7 @@ def _worker(unit: Unit, engine: Engine, rank: Rank) -> LaunchPlan:
         critical_processes=engine.critical_processes,
         shared_memory_patterns=engine.shared_memory_patterns,
         lock_patterns=engine.lock_patterns,
+        device_memory_probe=device_memory_probe(engine),
     )
 
 

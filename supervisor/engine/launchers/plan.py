@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from supervisor.engine.launchers.environment import Unwanted
 from supervisor.engine.launchers.fabric import Fabric
-from supervisor.unit.model import Canary, HttpCheck, Probe, Probes, TcpCheck
+from supervisor.unit.model import Canary, Command, Engine, HttpCheck, Launcher, Probe, Probes, TcpCheck
 from supervisor.wire import StartCmdMsg
 
 
@@ -94,6 +94,15 @@ class LaunchPlan(msgspec.Struct, frozen=True):
     """Absolute, or from the home directory (`~/`)."""
     temporary_sockets: tuple[str, ...] = ()
     """Patterns of names in the directory for temporary files."""
+    device_memory_probe: str | Command = "off"
+    """`nvml`, `off`, or what exits 0 when the memory of the old engine is back."""
+
+
+def device_memory_probe(engine: Engine) -> str | Command:
+    """What the file says; engines made for GPUs have NVML looked at, where there is one."""
+    if engine.device_memory_probe is not None:
+        return engine.device_memory_probe
+    return "nvml" if engine.launcher in (Launcher.VLLM, Launcher.SGLANG) else "off"
 
 
 def with_defaults(declared: Probes, defaults: Probes) -> Probes:

@@ -11,7 +11,14 @@ from __future__ import annotations
 from supervisor.engine.launchers.arguments import arguments
 from supervisor.engine.launchers.environment import SERVICE_LINK, Unwanted
 from supervisor.engine.launchers.fabric import network_environment
-from supervisor.engine.launchers.plan import CannotLaunch, LaunchPlan, Rank, with_defaults, without_http
+from supervisor.engine.launchers.plan import (
+    CannotLaunch,
+    LaunchPlan,
+    Rank,
+    device_memory_probe,
+    with_defaults,
+    without_http,
+)
 from supervisor.unit.model import Canary, Engine, HttpCheck, Probe, Probes, Unit
 from supervisor.unit.parallel import Sizes, Unreadable, independent, sizes_of
 
@@ -23,8 +30,16 @@ ALONE_ABOVE_PORT = 233
 MAX_PORT = 65535
 
 CRITICAL_PROCESSES = ("sglang::scheduler*", "sglang::detokenizer*", "sglang::data_parallel_controller*")
-# utils/stale_shm_cleanup.py names them; the last of Python's own shared_memory.
-SHARED_MEMORY = ("sgl_shm_*", "sglang_loads_*", "sglang_host_pool_*", "multi_tokenizer_args_*", "nccl-*", "psm_*")
+# utils/stale_shm_cleanup.py names most; the last two are of Python's multiprocessing.
+SHARED_MEMORY = (
+    "sgl_shm_*",
+    "sglang_loads_*",
+    "sglang_host_pool_*",
+    "multi_tokenizer_args_*",
+    "nccl-*",
+    "psm_*",
+    "sem.mp-*",
+)
 # server_args.py: ZMQ sockets at tempfile.NamedTemporaryFile names.
 TEMPORARY_SOCKETS = ("tmp????????",)
 # A compiler that was killed leaves its baton, and whoever comes after waits for ever (pytorch#189245, sglang#35989; the
@@ -58,6 +73,7 @@ def plan(unit: Unit, rank: Rank) -> LaunchPlan:
         shared_memory_patterns=(*SHARED_MEMORY, *engine.shared_memory_patterns),
         lock_patterns=(*LOCKS, *engine.lock_patterns),
         temporary_sockets=TEMPORARY_SOCKETS,
+        device_memory_probe=device_memory_probe(engine),
     )
 
 

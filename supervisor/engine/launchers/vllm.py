@@ -15,7 +15,14 @@ import math
 from supervisor.engine.launchers.arguments import arguments
 from supervisor.engine.launchers.environment import SERVICE_LINK, Unwanted
 from supervisor.engine.launchers.fabric import network_environment
-from supervisor.engine.launchers.plan import CannotLaunch, LaunchPlan, Rank, with_defaults, without_http
+from supervisor.engine.launchers.plan import (
+    CannotLaunch,
+    LaunchPlan,
+    Rank,
+    device_memory_probe,
+    with_defaults,
+    without_http,
+)
 from supervisor.unit.flags import flag_name, last_of
 from supervisor.unit.model import Canary, DataParallel, Engine, HttpCheck, Probe, Probes, Unit
 from supervisor.unit.parallel import Sizes, Unreadable, independent, sizes_of
@@ -25,8 +32,9 @@ RPC_PORT = 1
 """Of the epoch's rendezvous ports, the one for data parallelism; the master port is the first."""
 
 CRITICAL_PROCESSES = ("VLLM::EngineCore*", "VLLM::Worker*")
-# Segments of Python's shared_memory, KV offload, encoder cache, multimodal cache (vllm#54002); and NCCL's.
-SHARED_MEMORY = ("psm_*", "vllm_offload_*.mmap", "vllm_ec_*.mmap", "vllm_mm_*", "nccl-*")
+# Segments and semaphores of Python's multiprocessing, as ranks that were killed did leave them; KV offload, encoder
+# cache, multimodal cache (vllm#54002); and NCCL's.
+SHARED_MEMORY = ("psm_*", "sem.mp-*", "vllm_offload_*.mmap", "vllm_ec_*.mmap", "vllm_mm_*", "nccl-*")
 # utils/network_utils.py, get_open_zmq_ipc_path: a UUID in the directory for temporary files.
 TEMPORARY_SOCKETS = ("????????-????-4???-????-????????????",)
 # A compiler that was killed leaves torch's baton, and whoever comes after waits for ever (pytorch#189245).
@@ -61,6 +69,7 @@ def plan(unit: Unit, rank: Rank) -> LaunchPlan:
         shared_memory_patterns=(*SHARED_MEMORY, *engine.shared_memory_patterns),
         lock_patterns=(*LOCKS, *engine.lock_patterns),
         temporary_sockets=TEMPORARY_SOCKETS,
+        device_memory_probe=device_memory_probe(engine),
     )
 
 
@@ -150,7 +159,7 @@ def _local_ranks(engine: Engine, sizes: Sizes, rank: Rank) -> tuple[str, ...]:
 
 def _ports(engine: Engine, sizes: Sizes, rank: Rank) -> tuple[int, ...]:
     meeting: tuple[int, ...] = ()
-    if _meets_others(engine, sizes, rank) and rank.node_rank == 0:
+    if _meets_others(engine, sizes, rank) and 0 in _cores(engine, sizes, rank):
         shares = _shares_ranks(sizes, rank)
         meeting = (
             *((rank.meeting_port(),) if shares else ()),

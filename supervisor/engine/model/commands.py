@@ -17,6 +17,7 @@ from supervisor.engine.model.fencing import (
     refuse_differing_epochs,
     refuse_held,
     refuse_operation,
+    refuse_recovery,
     refuse_stop,
     stale_epoch,
 )
@@ -24,9 +25,11 @@ from supervisor.engine.model.operation import (
     OUT_OF_SERVICE_STEPS,
     STARTED_STEPS,
     EndSupervisor,
+    EngineRecovery,
     Operation,
     OperationSettings,
     PrepareEngines,
+    RecoverEngine,
     Report,
     StartEngines,
 )
@@ -43,6 +46,8 @@ class Accepted(msgspec.Struct, frozen=True):
     epoch: int
     until: frozenset[Step]
     will_exit: bool | None = None
+    recovery: int | None = None
+    """The number of the recovery whose end is waited for, in place of a step."""
 
 
 Decision = Accepted | Refused
@@ -65,6 +70,8 @@ def decide(state: Operation, command: Command, settings: OperationSettings, now:
             return restart(state, command, settings, now)
         case EngineRestartMsg(action=Action.ABORT):
             return abort(state, command, now)
+        case EngineRestartMsg(action=Action.RECOVER):
+            return recover(state, command, settings)
         case _:
             raise AssertionError(f"no such action: {command.action}")
 
@@ -113,7 +120,7 @@ def start(state: Operation, message: EngineRestartMsg, now: float) -> Result:
     if state.step in STARTED_STEPS:
         return state.heard(message.run_id, now), (), Accepted(state.epoch, SPAWNED_STEPS)
     if state.step is Step.FAILED:
-        return state, (), Refused(ErrorCode.FAILED, state.error or "the relaunch failed here")
+        return state, (), Refused(ErrorCode.FAILED, state.error or "the relaunch failed here", state.category)
     if state.step is Step.ABORTED:
         return state, (), Refused(ErrorCode.ABORTED, state.error or "the run was aborted here")
     return state, (), Refused(ErrorCode.NOT_PREPARED, f"still {state.step}: repeat prepare until it is answered")
@@ -137,6 +144,26 @@ def abort(state: Operation, message: EngineRestartMsg, now: float) -> Result:
         aborted = replace(aborted, step=Step.ABORTED, since=now, error="aborted while prepared")
     note = Report("warning", f"abort of run {message.run_id or '(unnamed)'} while {state.step}: unfrozen")
     return aborted, (note,), Accepted(aborted.epoch, frozenset(Step), will_exit=_will_exit(state))
+
+
+def recover(state: Operation, message: EngineRestartMsg, settings: OperationSettings) -> Result:
+    """Ask the running engine to recover without a restart; step and freeze stay as they are."""
+    refused = fence(state, message)
+    if refused is not None:
+        return state, (), refused
+    state = replace(state, term=max(state.term, message.term))
+    known = state.recovery
+    same_epoch = message.epoch in (None, state.epoch)
+    if known is not None and message.run_id is not None and known.run_id == message.run_id and same_epoch:
+        return state, (), Accepted(state.epoch, frozenset(), recovery=known.number)
+    refused = refuse_recovery(state, message, settings)
+    if refused is not None:
+        return state, (), refused
+    number = state.recoveries + 1
+    recovering = replace(state, recoveries=number, recovery=EngineRecovery(number, message.run_id))
+    reason = message.reason or f"run {message.run_id or '(unnamed)'}"
+    ask = RecoverEngine(number, message.recovery, message.fault_code, reason)
+    return recovering, (ask,), Accepted(state.epoch, frozenset(), recovery=number)
 
 
 def stop(state: Operation, message: StopMsg, settings: OperationSettings, now: float) -> Result:
@@ -165,6 +192,9 @@ def begin_prepare(
         placement=placement,
         dead=frozenset(),
         error=None,
+        category=None,
+        device_fault=None,
+        recovery=None,
         aborting=False,
         # A relaunch is a gang's: it cannot wait for one rank that somebody took out of routing.
         paused=None,

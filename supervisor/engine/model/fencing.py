@@ -9,12 +9,13 @@ from __future__ import annotations
 import msgspec
 
 from supervisor.engine.model.operation import Operation, OperationSettings
-from supervisor.wire import EngineRestartMsg, ErrorCode, StopMsg
+from supervisor.wire import EngineRestartMsg, ErrorCode, FaultCategory, RecoveryState, Step, StopMsg
 
 
 class Refused(msgspec.Struct, frozen=True):
     code: ErrorCode
     message: str
+    category: FaultCategory | None = None
 
 
 def fence(state: Operation, message: EngineRestartMsg) -> Refused | None:
@@ -38,12 +39,32 @@ def refuse_operation(state: Operation, message: EngineRestartMsg, settings: Oper
         return stale_epoch(state, message.epoch)
     if state.ever_started and not settings.enabled:
         return Refused(ErrorCode.DISABLED, "enable_engine_relaunch is off on this supervisor")
-    refused = refuse_held(state)
+    refused = refuse_held(state) or _refuse_restoring(state)
     if refused is not None:
         return refused
     # A newer epoch overtakes whatever is in progress; a caller without one cannot be ordered, so it must wait.
     if message.epoch is None and state.busy:
         return Refused(ErrorCode.BUSY, f"a relaunch is in progress ({state.step}, epoch {state.epoch})")
+    return None
+
+
+def refuse_recovery(state: Operation, message: EngineRestartMsg, settings: OperationSettings) -> Refused | None:
+    """A recovery that joins nothing: only an engine that runs, and the one that is meant, can be asked."""
+    if _is_foreign(state, message.instance_id):
+        return _wrong_instance(state, message.instance_id)
+    if message.epoch is not None and message.epoch != state.epoch:
+        return Refused(ErrorCode.STALE_EPOCH, f"epoch {message.epoch} is not that of the engine here, {state.epoch}")
+    if not settings.recovers:
+        return Refused(ErrorCode.UNSUPPORTED, "the engine's unit declares neither RecoverHttp nor RecoverExec")
+    refused = refuse_held(state)
+    if refused is not None:
+        return refused
+    if state.busy:
+        return Refused(ErrorCode.BUSY, f"a relaunch is in progress ({state.step}, epoch {state.epoch})")
+    if state.step is not Step.DONE or state.dead:
+        return Refused(ErrorCode.CONFLICT, "no engine runs here that could be asked to recover")
+    if state.recovery is not None and state.recovery.state is RecoveryState.RUNNING:
+        return Refused(ErrorCode.BUSY, f"the engine is recovering already, for run {state.recovery.run_id}")
     return None
 
 
@@ -83,6 +104,12 @@ def refuse_differing_epochs(message: EngineRestartMsg) -> Refused | None:
 
 def refuse_held(state: Operation) -> Refused | None:
     return None if state.held_by is None else Refused(ErrorCode.HELD, f"the engine is held by {state.held_by}")
+
+
+def _refuse_restoring(state: Operation) -> Refused | None:
+    if not state.restoring:
+        return None
+    return Refused(ErrorCode.RESTORING, "a snapshot is being restored: ask again when that is done, or stop the engine")
 
 
 def stale_epoch(state: Operation, epoch: int) -> Refused:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from supervisor.engine.model.freeze import Freeze, FreezeLimits, hear
-from supervisor.wire import StartCmdMsg, Step
+from supervisor.wire import FaultCategory, RecoveryState, StartCmdMsg, Step
 
 BUSY_STEPS = frozenset({Step.STOPPING, Step.CLEANING, Step.PREPARED, Step.STARTING, Step.LOADING})
 """An operation is in progress: the death watch is paused or watches a new engine, a lone restart is refused."""
@@ -36,8 +36,21 @@ class OperationSettings(msgspec.Struct, frozen=True):
     """A one-node engine that was ready for so long is relaunched here when its death cannot be reported."""
     answer_sec: float = 10.0
     """A command that takes longer is answered with the step reached, and its sender repeats it."""
+    recovers: bool = False
+    """RecoverHttp or RecoverExec is declared."""
+    recover_sec: float = 60.0
+    """A recovery that takes longer has failed: it was to be quicker than a relaunch."""
     unfenced_stop_guard_sec: float = 30.0
     """A stop without fields is refused so long after a boot: a repeat must not hit the new container."""
+
+
+class EngineRecovery(msgspec.Struct, frozen=True):
+    """The running engine was asked to recover without a restart."""
+
+    number: int
+    run_id: str | None
+    state: RecoveryState = RecoveryState.RUNNING
+    error: str | None = None
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -55,15 +68,25 @@ class Operation(msgspec.Struct, frozen=True):
     ever_started: bool = False
     dead: frozenset[int] = frozenset()
     """Endpoints whose engine of this epoch died unasked, and no operation has answered it yet."""
+    restoring: frozenset[int] = frozenset()
+    """Endpoints, by their number in this pod, whose engine is being restored from a snapshot now."""
     reason: str = ""
     """Why this operation was asked for; the banner's words."""
     error: str | None = None
+    category: FaultCategory | None = None
+    """Of the error, where it is known."""
+    device_fault: str | None = None
+    """A device was found gone after a death, which nothing in place can answer."""
     start_when_prepared: bool = False
     """`restart`, the seed's form: no barrier, start as soon as this pod is clean."""
     aborting: bool = False
     """An abort came while stopping: the stop is finished first."""
     aborted_runs: tuple[str, ...] = ()
     """The last `ABORTED_RUNS_KEPT`, the newest last: messages of theirs that come late have no effect."""
+    recovery: EngineRecovery | None = None
+    """The last of this epoch's engine."""
+    recoveries: int = 0
+    """Counts them, so that what an overtaken one reports is ignored."""
     freeze: Freeze | None = None
     frozen_for: tuple[int, str | None] | None = None
     """(epoch, run) whose death report was accepted and froze us: asked again, it begins no second freeze (I2)."""
@@ -134,6 +157,15 @@ class StartEngines(msgspec.Struct, frozen=True):
     reason: str
 
 
+class RecoverEngine(msgspec.Struct, frozen=True):
+    """Ask the running engine of every endpoint to recover; nothing is stopped."""
+
+    number: int
+    recovery: str | None
+    fault_code: int | None
+    reason: str
+
+
 class EndSupervisor(msgspec.Struct, frozen=True):
     """Stop everything and exit 255: the container restarts."""
 
@@ -148,4 +180,4 @@ class Report(msgspec.Struct, frozen=True):
     message: str
 
 
-Action = PrepareEngines | StartEngines | EndSupervisor | Report
+Action = PrepareEngines | StartEngines | RecoverEngine | EndSupervisor | Report

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from supervisor.engine.model import freeze
 from supervisor.engine.model.commands import begin_prepare, begin_start
 from supervisor.engine.model.operation import Action, Operation, OperationSettings, Report
-from supervisor.wire import Recovery, StartCmdMsg, Step
+from supervisor.wire import FaultCategory, Recovery, RecoveryState, StartCmdMsg, Step
 
 
 class Stopped(msgspec.Struct, frozen=True):
@@ -41,6 +41,7 @@ class Broke(msgspec.Struct, frozen=True):
 
     serial: int
     reason: str
+    category: FaultCategory | None = None
 
 
 class EngineDied(msgspec.Struct, frozen=True):
@@ -48,6 +49,29 @@ class EngineDied(msgspec.Struct, frozen=True):
 
     reason: str
     endpoint_id: int = 0
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """The recovery has ended; `error`: the engine could not be asked, or did not do it."""
+
+    number: int
+    error: str | None
+
+
+class DeviceLost(msgspec.Struct, frozen=True):
+    """DeviceHealthProbe failed after the endpoint's engine had died."""
+
+    endpoint_id: int
+    epoch: int
+    reason: str
+
+
+class Restoring(msgspec.Struct, frozen=True):
+    """Whether a snapshot of the endpoint's engine is being restored."""
+
+    number: int
+    """Of the endpoint in this pod."""
+    under_way: bool
 
 
 class ReportAccepted(msgspec.Struct, frozen=True):
@@ -77,6 +101,7 @@ class StartedLocally(msgspec.Struct, frozen=True):
     endpoint_id: int = 0
     again: bool = False
     """It had run before in this container."""
+    reason: str = ""
 
 
 class ControllerAbsent(msgspec.Struct, frozen=True):
@@ -141,6 +166,9 @@ Event = (
     | Loaded
     | Broke
     | EngineDied
+    | Recovered
+    | DeviceLost
+    | Restoring
     | ReportAccepted
     | ReportUndelivered
     | ControllerHeard
@@ -169,6 +197,13 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             return _effect(state, event, now)
         case EngineDied(reason, endpoint_id):
             return _engine_died(state, reason, endpoint_id, now)
+        case Recovered():
+            return _recovered(state, event)
+        case DeviceLost():
+            return _device_lost(state, event)
+        case Restoring(number, under_way):
+            others = state.restoring - {number}
+            return replace(state, restoring=others | {number} if under_way else others), ()
         case ReportAccepted():
             return _report_accepted(state, event, settings, now)
         case ReportUndelivered(epoch):
@@ -214,8 +249,9 @@ def _effect(state: Operation, event: Stopped | Clean | Spawned | Loaded | Broke,
         case Loaded(), Step.STARTING | Step.LOADING:
             done = replace(_to(state, Step.DONE, now), freeze=None, dead=frozenset(), error=None)
             return done, ()
-        case Broke(_, reason), Step.STOPPING | Step.CLEANING | Step.STARTING | Step.LOADING:
-            return _fail(state, reason, now)
+        case Broke(_, reason, category), Step.STOPPING | Step.CLEANING | Step.STARTING | Step.LOADING:
+            failed, actions = _fail(state, reason, now)
+            return replace(failed, category=category), actions
         case _:
             return state, ()
 
@@ -250,9 +286,30 @@ def _engine_died(state: Operation, reason: str, endpoint_id: int, now: float) ->
     return replace(state, dead=dead), (Report("error", f"engine of epoch {state.epoch} died: {reason}"),)
 
 
+def _recovered(state: Operation, event: Recovered) -> Outcome:
+    known = state.recovery
+    if known is None or known.number != event.number:
+        return state, ()  # overtaken by a relaunch
+    if event.error is None:
+        done = replace(known, state=RecoveryState.DONE)
+        return replace(state, recovery=done), (Report("info", "the engine has recovered without a restart"),)
+    failed = replace(known, state=RecoveryState.FAILED, error=event.error)
+    return replace(state, recovery=failed), (Report("error", f"the engine did not recover: {event.error}"),)
+
+
+def _device_lost(state: Operation, event: DeviceLost) -> Outcome:
+    """Unfrozen at once: no recovery in place can help. An operation that has begun meanwhile asks by itself."""
+    if event.endpoint_id not in state.dead or event.epoch != state.epoch or state.busy:
+        return state, ()
+    lost = replace(state, device_fault=event.reason, freeze=None)
+    return lost, (Report("error", f"{event.reason}: not to be relaunched in place; unfrozen"),)
+
+
 def _report_accepted(state: Operation, event: ReportAccepted, settings: OperationSettings, now: float) -> Outcome:
     """Freeze only for a recovery that will be tried, for this epoch, and while the switch is on (S12, S13)."""
     if event.epoch != state.epoch or state.busy or state.leaving is not None or state.held_by is not None:
+        return state, ()
+    if state.device_fault is not None:
         return state, ()
     if event.recovery is Recovery.NONE:
         note = "the controller will not relaunch: the arbiter goes on counting"
@@ -278,7 +335,7 @@ def _report_undelivered(state: Operation, epoch: int, settings: OperationSetting
     placement = state.placement
     if epoch != state.epoch or not state.dead or state.step is not Step.DONE or not settings.enabled:
         return state, ()
-    if placement is None or placement.nnodes != 1 or state.leaving is not None:
+    if placement is None or placement.nnodes != 1 or state.leaving is not None or state.device_fault is not None:
         return state, ()
     if now - state.since < settings.alone_after_sec:
         return state, ()
@@ -302,6 +359,8 @@ def _started_locally(state: Operation, event: StartedLocally, now: float) -> Ope
         serial=state.serial + 1,
         ever_started=True,
         dead=state.dead - {event.endpoint_id},
+        reason=event.reason,
+        recovery=None,
         error=None,
         paused=None,
         drained=False,
@@ -373,6 +432,9 @@ def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
         ever_started=False,
         dead=frozenset(),
         error=None,
+        category=None,
+        device_fault=None,
+        recovery=None,
         start_when_prepared=False,
         aborting=False,
         freeze=None,

@@ -12,7 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from supervisor.engine.model.operation import OUT_OF_SERVICE_STEPS
-from supervisor.wire import ExitInfo, Step
+from supervisor.wire import ExitInfo, FaultCategory, Step
+
+DEVICE_FAULT = "device_fault"
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -27,16 +29,22 @@ class Observation(msgspec.Struct, frozen=True):
     probe: str = "liveness"
     """Which probe found it sick."""
     exit: ExitInfo | None = None
+    device_fault: str | None = None
+    """A device was found gone after this death."""
 
 
 class DeathReport(msgspec.Struct, frozen=True):
     epoch: int
     endpoint_id: int
     exception_type: str
-    """`engine_dead`, or `unhealthy:<probe>`."""
+    """`engine_dead`, `device_fault`, or `unhealthy:<probe>`."""
     message: str
     pid: int | None = None
     exit: ExitInfo | None = None
+
+    @property
+    def category(self) -> FaultCategory:
+        return FaultCategory.HARDWARE if self.exception_type == DEVICE_FAULT else FaultCategory.SOFTWARE
 
 
 class Delivered(msgspec.Struct, frozen=True):
@@ -44,6 +52,8 @@ class Delivered(msgspec.Struct, frozen=True):
 
     epoch: int = 0
     dead_pids: frozenset[tuple[int, int | None]] = frozenset()
+    """(endpoint, pid)"""
+    device_faults: frozenset[tuple[int, int | None]] = frozenset()
     """(endpoint, pid)"""
     unhealthy: frozenset[int] = frozenset()
     """endpoint ids"""
@@ -54,6 +64,11 @@ def due(delivered: Delivered, seen: Observation) -> DeathReport | None:
     if seen.step in OUT_OF_SERVICE_STEPS:
         return None  # the watch is paused while engines are being replaced (S14)
     known = delivered if delivered.epoch == seen.epoch else Delivered(epoch=seen.epoch)
+    if seen.dead and seen.device_fault is not None:
+        # Known only a moment after the death, which is then told once more and better.
+        if (seen.endpoint_id, seen.pid) in known.device_faults:
+            return None
+        return DeathReport(seen.epoch, seen.endpoint_id, DEVICE_FAULT, seen.device_fault, seen.pid, seen.exit)
     if seen.dead:
         if (seen.endpoint_id, seen.pid) in known.dead_pids:
             return None
@@ -69,6 +84,8 @@ def delivered(before: Delivered, report: DeathReport) -> Delivered:
     known = before if before.epoch == report.epoch else Delivered(epoch=report.epoch)
     if report.exception_type == "engine_dead":
         return replace(known, dead_pids=known.dead_pids | {(report.endpoint_id, report.pid)})
+    if report.exception_type == DEVICE_FAULT:
+        return replace(known, device_faults=known.device_faults | {(report.endpoint_id, report.pid)})
     return replace(known, unhealthy=known.unhealthy | {report.endpoint_id})
 
 

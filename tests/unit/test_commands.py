@@ -1,0 +1,201 @@
+"""What design 3 says of every command, asked of every command: help, --json, --socket, exit codes without anybody."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import pytest
+from click.shell_completion import BashComplete
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from supervisor import wire
+from supervisor.cli import podvisor
+from supervisor.cli.motion import in_motion
+from supervisor.cli.status import _detail, _last_words
+from tests.support.command_table import NOT_ANSWERING, arguments, commands, of_controller, of_supervisor, option
+
+# httpcore leaves a Unix socket that it could not connect to the garbage collector. A command ends right after.
+pytestmark = pytest.mark.filterwarnings("ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning")
+
+NOWHERE = "/nowhere/podvisor.sock"
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """Here, not in the middle of another test."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.parametrize("name", commands())
+def test_help_has_an_example(name: str) -> None:
+    result = CliRunner().invoke(podvisor, [name, "--help"])
+    assert result.exit_code == 0
+    assert f"Example: podvisor {name}" in result.output or f"podvisor {name}" in result.output.partition("Example:")[2]
+
+
+@pytest.mark.parametrize("name", commands().keys() - NOT_ANSWERING)
+def test_every_answer_can_be_json(name: str) -> None:
+    assert option(commands()[name], "--json")
+
+
+@pytest.mark.parametrize("name", of_supervisor())
+def test_the_socket_can_be_said_in_the_environment(name: str) -> None:
+    found = option(of_supervisor()[name], "--socket")
+    assert found is not None
+    assert found.envvar == "PODVISOR_SOCKET"
+
+
+@pytest.mark.parametrize("name", of_controller())
+def test_the_controller_can_be_said_in_the_environment(name: str) -> None:
+    found = option(of_controller()[name], "--controller")
+    assert found is not None
+    assert "PODVISOR_CONTROLLER" in (found.envvar or ())
+
+
+@pytest.mark.parametrize("name", of_supervisor())
+def test_without_a_supervisor_it_is_69(name: str) -> None:
+    command = of_supervisor()[name]
+    for more in ([], ["--json"]):
+        result = CliRunner().invoke(podvisor, [name, *arguments(command, "web"), *more, "--socket", NOWHERE])
+        assert (result.exit_code, result.stdout) == (69, "")
+        assert f"cannot reach the supervisor at {NOWHERE}" in result.stderr
+
+
+@pytest.mark.parametrize("name", of_controller())
+def test_without_a_controller_it_is_69(name: str) -> None:
+    command = of_controller()[name]
+    result = CliRunner().invoke(podvisor, [name, *arguments(command, "1"), "--controller", "http://127.0.0.1:9"])
+    assert (result.exit_code, result.stdout) == (69, "")
+
+
+def test_verify_tells_tools_where_and_what(tmp_path: Path) -> None:
+    (tmp_path / "web.toml").write_text('[Service]\nExecStrat = ["true"]\n')
+    result = CliRunner().invoke(podvisor, ["verify", str(tmp_path), "--json"])
+    assert result.exit_code == 78
+    assert json.loads(result.output)["problems"][0] == {
+        "path": str(tmp_path / "web.toml"),
+        "line": 2,
+        "key": "Service.ExecStrat",
+        "message": "unknown key 'ExecStrat'; did you mean 'ExecStart'?",
+    }
+
+
+# --- completion ------------------------------------------------------------------------------------------------
+
+
+def completed(*words: str) -> list[str]:
+    *before, last = words
+    return [item.value for item in BashComplete(podvisor, {}, "podvisor", "X").get_completions([*before], last)]
+
+
+def test_commands_and_options_are_completed() -> None:
+    assert completed("re") == ["restart", "reset-failed", "relaunch", "reload", "relaunches"]
+    assert completed("reload", "--d") == ["--dry-run"]
+    assert completed("graph", "--format", "") == ["ascii", "dot", "mermaid"]
+    assert completed("completion", "") == ["bash", "zsh", "fish"]
+
+
+def test_without_a_supervisor_there_are_no_names_and_no_words(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PODVISOR_SOCKET", NOWHERE)
+    assert completed("status", "") == []
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("shell, said", [("bash", "complete -o nosort"), ("zsh", "#compdef"), ("fish", "complete --")])
+def test_each_shell_has_its_script(shell: str, said: str) -> None:
+    result = CliRunner().invoke(podvisor, ["completion", shell])
+    assert result.exit_code == 0
+    assert said in result.output
+    assert "_PODVISOR_COMPLETE" in result.output
+
+
+def test_bash_completes(tmp_path: Path) -> None:
+    """In a bash, with the function that it would call when somebody presses TAB."""
+    (tmp_path / "podvisor").write_text(f'#!/bin/sh\nexec {sys.executable} -m supervisor "$@"\n')
+    (tmp_path / "podvisor").chmod(0o755)
+    script = """
+        source <(podvisor completion bash)
+        COMP_WORDS=(podvisor rel); COMP_CWORD=1
+        _podvisor_completion podvisor rel podvisor
+        printf '%s\\n' "${COMPREPLY[@]}"
+        complete -p podvisor
+    """
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "relaunch",
+        "reload",
+        "relaunches",
+        "complete -o nosort -F _podvisor_completion podvisor",
+    ]
+
+
+# --- what is being waited for ----------------------------------------------------------------------------------
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def moving(name: str, state: str, sub_state: str) -> wire.UnitView:
+    since = "2025-12-31T23:59:55.000Z"
+    return wire.UnitView(name=name, type="exec", state=state, sub_state=sub_state, pid=None, since=since, restarts=0)
+
+
+def units(*views: wire.UnitView) -> wire.UnitsView:
+    about = wire.SupervisorView(pid=1, version="", boot_id="", uptime_sec=0.0)
+    return wire.UnitsView(units=views, supervisor=about)
+
+
+GRAPH = wire.GraphView(
+    units=(),
+    edges=(
+        wire.EdgeView(source="engine", target="store", kind="after"),
+        wire.EdgeView(source="engine", target="exporter", kind="after"),
+        wire.EdgeView(source="router", target="engine", kind="requires"),
+    ),
+)
+LOADING = moving("store", "activating", "loading")
+WAITING = moving("engine", "activating", "waiting")
+
+
+@pytest.mark.parametrize(
+    "views, name, expected",
+    [
+        ([moving("store", "active", "ready")], None, ""),
+        ([LOADING], "store", "store is activating (loading) for 5.0s"),
+        ([LOADING, WAITING, moving("exporter", "active", "ready")], "engine",
+         "store is activating (loading) for 5.0s; engine waits for store"),
+        ([moving("router", "deactivating", "stop-term"), LOADING], "store",
+         "router is deactivating (stop-term) for 5.0s; store is activating (loading) for 5.0s"),
+        ([moving("other", "deactivating", "stop-term")], "store", ""),
+        ([moving("other", "deactivating", "stop-term")], None, "other is deactivating (stop-term) for 5.0s"),
+        ([moving(str(number), "activating", "waiting") for number in range(6)], None,
+         "; ".join(f"{number} waits for its dependencies" for number in range(4)) + "; and 2 more"),
+    ],
+)  # fmt: skip
+def test_it_is_told_who_is_waited_for(views: list[wire.UnitView], name: str | None, expected: str) -> None:
+    assert in_motion(units(*views), GRAPH, name, NOW) == expected
+
+
+def test_status_says_what_a_reload_has_held_back() -> None:
+    held = replace(moving("engine", "active", "ready"), changed=("Service.ExecStart",), reason="started as pid 7")
+    assert _last_words(held) == "changed: Service.ExecStart; started as pid 7"
+    assert " changed: Service.ExecStart: the files differ from what runs" in _detail(held).splitlines()
+
+
+def test_the_table_sees_the_commands() -> None:
+    assert {"status", "reload", "stop"} <= of_supervisor().keys()
+    assert {"instances", "relaunches"} <= of_controller().keys()
+    assert isinstance(commands()["run"], click.Command)
