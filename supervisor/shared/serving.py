@@ -86,9 +86,12 @@ async def _break_off_when_cancelled(path: str, ended: trio.Event) -> None:
 def _break_off(path: str) -> None:
     """Whatever of this process is connected to its socket of that name."""
     for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as connection:
-            if connection.family == socket.AF_UNIX and connection.getsockname() == path:
-                connection.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as connection:
+                if connection.family == socket.AF_UNIX and connection.getsockname() == path:
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
 class _TlsConfig(Config):
