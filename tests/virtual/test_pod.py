@@ -203,6 +203,21 @@ async def test_a_standalone_engine_is_restarted_through_its_unit(tmp_path: Path,
         assert pod.processes.most_alive["engine"] == 1
 
 
+@pytest.mark.parametrize("verb", ["start", "restart"])
+async def test_a_standalone_engine_that_was_stopped_serves_again_once_it_runs(
+    verb: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with running(tmp_path, engine=ENGINE.replace("[Readiness]", "Endpoints = 2\n[Readiness]")) as pod:
+        operations = PodOperations(pod.it)
+        assert pod.it.readiness(None).not_ready == ""
+        await operations.change("engine@0", "stop", asked_by="operator", local=False)
+        assert pod.it.readiness(None).not_ready == "endpoint is paused"
+        for again in (verb, "start"):  # a start of what runs is no news
+            await operations.change("engine@0", again, asked_by="operator", local=False)
+            await trio.sleep(15)
+            assert pod.it.readiness(None).not_ready == ""
+
+
 async def test_a_unit_that_a_conflict_keeps_down_is_not_waited_for(tmp_path: Path, autojump_clock: MockClock) -> None:
     rival = '[Unit]\nAfter = ["store"]\nConflicts = ["store"]\n[Service]\nExecStart = ["engine"]\n'
     bound = '[Unit]\nBindsTo = ["{0}"]\nAfter = ["{0}"]\n[Service]\nExecStart = ["engine"]\n'
