@@ -17,10 +17,10 @@ from supervisor.ending import EXIT_OK, Ending
 from supervisor.host import Host
 from supervisor.pod import Pod
 from supervisor.pod_operations import PodOperations
-from supervisor.process.children import SpawnError
+from supervisor.process.children import ExitStatus, SpawnError
 from supervisor.process.gate import GateReport, GateSpec
 from supervisor.wire import Action, Endpoint, EngineRestartMsg, StartCmdMsg, Step
-from tests.support.fake_processes import FAILED, OK, FakeOutput, FakeProcesses, Program
+from tests.support.fake_processes import FAILED, KILLED, OK, FakeOutput, FakeProcesses, Program
 
 STORE = '[Service]\nExecStart = ["store"]\n[Readiness]\nExec = ["check"]\nFailureThreshold = 1\n'
 ENGINE = '[Service]\nExecStart = ["engine"]\n[Engine]\nLauncher = "exec"\n[Readiness]\nExec = ["check"]\n'
@@ -113,6 +113,23 @@ async def test_the_controller_is_told_before_the_first_unit_is_stopped(
         pod.ending.request(EXIT_OK, "SIGTERM received")
         await pod.it.leave(trio.current_time() + 30)
         assert told == [(True, 1)]
+
+
+async def test_a_drain_that_takes_all_the_time_there_is_leaves_some_for_the_other_units(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    settings = {"PODVISOR_SUPERVISOR__DRAIN_SEC": "600"}
+    async with running(tmp_path, settings=settings, engine=ENGINE, store=STORE) as pod:
+        pod.processes.programs["engine"] = Program(obeys_after_sec=None)
+        await PodOperations(pod.it).relaunch("operator")
+        await trio.sleep(60)
+        pod.ending.request(EXIT_OK, "SIGTERM received")
+        began = trio.current_time()
+        await pod.it.leave(began + 20)
+        await pod.it.stop(began + 20)
+        assert trio.current_time() <= began + 20
+        assert pod.processes.ended["store"] == ExitStatus(None, "SIGTERM")
+        assert pod.processes.ended["engine"] == KILLED
 
 
 COORDINATED = {
