@@ -330,9 +330,9 @@ class FakeSupervisor:
         if order.boot_id not in (None, self.boot_id):
             return
         self._note(f"order:{order.order}")
-        if order.order is wire.OrderKind.LEAVE:
+        if order.order == wire.OrderKind.LEAVE:
             self._leave("ordered")
-        elif order.order is wire.OrderKind.ABORT:
+        elif order.order == wire.OrderKind.ABORT:
             self._abort(order.run_id)
 
     async def _report_death(self, epoch: int) -> None:
