@@ -12,7 +12,7 @@ from supervisor.unit.graph import Graph
 def cut_circles(drafts: Sequence[Draft]) -> None:
     """Take orders away, each with a remark, until no circle is left. All instances of a template count as one unit."""
     by_name = {draft.name: draft for draft in drafts}
-    while circle := Graph({}, {}, _after(by_name)).cycle():
+    while circle := Graph(after=_after(by_name)).cycle():
         name, earlier = circle[0], circle[1 % len(circle)]
         words = " after ".join((*circle, name))
         _forget(by_name[name], "After", earlier, words)
