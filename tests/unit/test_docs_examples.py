@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from controller.settings import load as load_controller_settings
+from supervisor.settings import load_settings
 from supervisor.unit.errors import ConfigurationError
 from supervisor.unit.parse import load_units
 
@@ -20,6 +22,7 @@ def examples(page: str) -> list[str]:
 
 
 EXAMPLES = examples("guide.md")
+SAMPLE = DOCS / "reference" / "podvisor.sample.toml"
 
 
 def test_the_guide_has_examples() -> None:
@@ -42,3 +45,13 @@ def test_every_example_of_the_guide_is_a_unit(text: str, tmp_path: Path) -> None
     except ConfigurationError as error:
         pytest.fail("\n".join(str(problem) for problem in error.problems))
     assert drop_in or "example" in [unit.name for unit in units]
+
+
+@pytest.mark.seed("S30")
+def test_the_sample_settings_say_what_holds_without_them(tmp_path: Path) -> None:
+    """Every key that has a default, with its mark taken away, changes nothing, for either program."""
+    config = tmp_path / "podvisor.toml"
+    config.write_text(re.sub(r"^#(\w+ = .+)$", r"\1", SAMPLE.read_text(), flags=re.MULTILINE))
+    assert config.read_text().count("\nenable_engine_relaunch = true\n") == 1
+    assert load_settings(config, {}) == load_settings(None, {})
+    assert load_controller_settings(config, {}) == load_controller_settings(None, {})
