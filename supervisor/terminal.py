@@ -2,8 +2,9 @@
 
 The command is a job of ours, as ours is a shell's: a process group in our session that stands in the foreground
 while it runs. So it has job control, reads the keyboard, and Ctrl-C, Ctrl-Z and a change of the window's size come to
-it from the kernel. All of it wants SIGTTOU blocked: without that a job in the background that touches the
-terminal is stopped.
+it from the kernel. For a moment after its start it is in the background still: what touches the terminal then is
+stopped, and goes on when the terminal has been lent. All of it wants SIGTTOU blocked in us: without that a job in the
+background that touches the terminal is stopped.
 """
 
 from __future__ import annotations

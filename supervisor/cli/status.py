@@ -17,6 +17,7 @@ from supervisor.cli.client import (
     unit_path,
 )
 from supervisor.shared.words import duration, table
+from supervisor.unit.states import SubState
 
 _COLOURS = {"active": "green", "activating": "yellow", "deactivating": "yellow", "failed": "red"}
 
@@ -77,7 +78,7 @@ def _supervisor_line(view: wire.SupervisorView) -> str:
     if view.arbiter_count:
         parts.append(f"abnormal ticks: {view.arbiter_count}")
     if view.relaunch_count:
-        parts.append(f"{view.relaunch_count} relaunches")
+        parts.append(f"{view.relaunch_count} relaunch{'es' if view.relaunch_count > 1 else ''}")
     if view.previous_container:
         parts.append(f"previous container: {view.previous_container}")
     if view.controller:
@@ -86,7 +87,9 @@ def _supervisor_line(view: wire.SupervisorView) -> str:
 
 
 def _last_words(unit: wire.UnitView) -> str:
-    words = unit.reason or (unit.last_exit.cause if unit.last_exit is not None else "")
+    """Why it is where it is; of a unit that is well its last exit, since `ready` stands there already."""
+    last = unit.last_exit.cause if unit.last_exit is not None else ""
+    words = last if last and unit.sub_state == SubState.READY else unit.reason or last
     if unit.next_restart_in_sec is not None:
         words = f"restart in {duration(unit.next_restart_in_sec)}; {words}"
     if unit.changed:

@@ -195,6 +195,33 @@ def test_status_says_what_a_reload_has_held_back() -> None:
     assert " changed: Service.ExecStart: the files differ from what runs" in _detail(held).splitlines()
 
 
+KILLED = wire.ExitView(
+    pid=7,
+    code=None,
+    signal="SIGKILL",
+    asked=False,
+    cause="killed by SIGKILL",
+    uptime_sec=1.0,
+    at="2026-01-01T00:00:00Z",
+)
+
+
+@pytest.mark.parametrize(
+    "sub_state, reason, last, expected",
+    [
+        ("ready", "ready", None, "ready"),
+        ("ready", "ready", KILLED, "killed by SIGKILL"),
+        ("unhealthy", "Liveness failed", KILLED, "Liveness failed"),
+        ("failed", "", KILLED, "killed by SIGKILL"),
+    ],
+)
+def test_status_tells_a_units_last_exit_unless_something_else_is_the_matter(
+    sub_state: str, reason: str, last: wire.ExitView | None, expected: str
+) -> None:
+    unit = replace(moving("engine", "active", sub_state), reason=reason, last_exit=last)
+    assert _last_words(unit) == expected
+
+
 def test_the_table_sees_the_commands() -> None:
     assert {"status", "reload", "stop"} <= of_supervisor().keys()
     assert {"instances", "relaunches"} <= of_controller().keys()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from supervisor.cli.verify import command
+from supervisor.cli import podvisor
 from supervisor.unit.errors import Problem
 from supervisor.unit.machine_checks import Machine, check
 from supervisor.unit.parse import load
@@ -143,7 +143,7 @@ def units(tmp_path: Path) -> Path:
 
 
 def test_good_units_are_listed_in_start_order(units: Path) -> None:
-    result = CliRunner().invoke(command, [str(units)])
+    result = CliRunner().invoke(podvisor, ["verify", str(units)])
     assert result.output.splitlines() == [
         "2 units, in start order:",
         "  store (exec): the store",
@@ -157,7 +157,7 @@ def test_bad_units_and_settings_are_told_together(units: Path, tmp_path: Path) -
     (units / "app.toml").write_text('[Service]\nExecStart = ["sleep"]\nRestar = 1\n')
     config = tmp_path / "podvisor.toml"
     config.write_text("[supervisor]\nprot = 1\n")
-    result = CliRunner().invoke(command, ["--units", str(units), "--config", str(config)])
+    result = CliRunner().invoke(podvisor, ["verify", "--units", str(units), "--config", str(config)])
     assert result.output.splitlines() == [
         f"{config}:2: supervisor.prot: unknown key 'prot'; did you mean 'port'?",
         f"{units}/app.toml:3: Service.Restar: unknown key 'Restar'; did you mean 'Restart'?",
@@ -173,7 +173,7 @@ def test_programs_of_this_machine(units: Path) -> None:
     (units / "lost.toml").write_text('[Service]\nExecStart = ["/nowhere"]\n')
     (units / "away.toml").write_text('[Service]\nExecStart = ["true"]\nWorkingDirectory = "/no/where"\n')
     (units / "files.toml").write_text('[Service]\nExecStart = ["true"]\nLoadCredential = ["a:/no/a", "b:/tmp"]\n')
-    result = CliRunner().invoke(command, [str(units)])
+    result = CliRunner().invoke(podvisor, ["verify", str(units)])
     assert result.output.replace(f"{units}/", "").splitlines() == [
         "app.toml:2: Service.ExecStart: cannot find 'no-such-program' in PATH (/bin)",
         "away.toml:2: Service.ExecStart: there is no directory '/no/where' to run it in (WorkingDirectory)",
@@ -187,7 +187,7 @@ def test_programs_of_this_machine(units: Path) -> None:
 
 
 def test_tools_get_json(units: Path) -> None:
-    result = CliRunner().invoke(command, [str(units), "--json"], env={"PODVISOR_GRACE_PERIOD_SEC": "30"})
+    result = CliRunner().invoke(podvisor, ["verify", str(units), "--json"], env={"PODVISOR_GRACE_PERIOD_SEC": "30"})
     assert json.loads(result.output) == {
         "problems": [],
         "warnings": [
@@ -224,13 +224,13 @@ def test_tools_get_json(units: Path) -> None:
 
 @pytest.mark.parametrize(("written", "warnings"), [("", 0), ("65", 0), ("soon", 1)])
 def test_the_pods_grace_period_is_compared(units: Path, written: str, warnings: int) -> None:
-    result = CliRunner().invoke(command, [str(units)], env={"PODVISOR_GRACE_PERIOD_SEC": written})
+    result = CliRunner().invoke(podvisor, ["verify", str(units)], env={"PODVISOR_GRACE_PERIOD_SEC": written})
     assert result.output.count("warning: environment: PODVISOR_GRACE_PERIOD_SEC") == warnings
     assert result.exit_code == 0
 
 
 def test_a_directory_must_be_named() -> None:
-    result = CliRunner().invoke(command, [])
+    result = CliRunner().invoke(podvisor, ["verify"])
     assert result.exit_code == 2
     assert "name a directory of unit files" in result.output
 
@@ -320,8 +320,8 @@ def test_numbers_that_do_not_go_together(keys: str, found: str | None, tmp_path:
 
 def test_units_for_another_machine_are_not_wrong_here(units: Path) -> None:
     (units / "app.toml").write_text('[Service]\nExecStart = ["no-such-program", "${LOST}"]\n')
-    assert CliRunner().invoke(command, [str(units)]).exit_code == os.EX_CONFIG
-    result = CliRunner().invoke(command, [str(units), "--elsewhere"])
+    assert CliRunner().invoke(podvisor, ["verify", str(units)]).exit_code == os.EX_CONFIG
+    result = CliRunner().invoke(podvisor, ["verify", str(units), "--elsewhere"])
     assert result.exit_code == 0
     assert [line.partition(": Service")[0] for line in result.stderr.splitlines()] == [
         f"warning: {units}/app.toml:2",
@@ -333,7 +333,7 @@ def test_units_for_another_machine_are_not_wrong_here(units: Path) -> None:
 def test_a_shutdown_time_that_is_too_short_names_the_chain(units: Path, tmp_path: Path) -> None:
     config = tmp_path / "podvisor.toml"
     config.write_text("[supervisor]\n\nshutdown_timeout_sec = 40\n")
-    result = CliRunner().invoke(command, [str(units), "--config", str(config)])
+    result = CliRunner().invoke(podvisor, ["verify", str(units), "--config", str(config)])
     assert result.exit_code == 0
     assert result.stderr.splitlines() == [
         f"warning: {config}:3: supervisor.shutdown_timeout_sec: 40 s are too short: an orderly stop may need 65 s "
@@ -352,7 +352,7 @@ def test_the_node_managers_port_is_taken_only_with_a_controller(
     (units / "e.toml").write_text('[Service]\nExecStart = ["sleep", "1"]\n[Engine]\nBasePort = 1026\n')
     config = tmp_path / "podvisor.toml"
     config.write_text(f"[supervisor]\n{settings}\n")
-    result = CliRunner().invoke(command, [str(units), "--config", str(config)])
+    result = CliRunner().invoke(podvisor, ["verify", str(units), "--config", str(config)])
     assert result.stdout.count("port 1026 belongs to the supervisor (supervisor.port) already") == problems
 
 
@@ -391,5 +391,5 @@ def test_the_node_managers_port_is_taken_only_with_a_controller(
 def test_relations_that_cannot_be(files: dict[str, str], problem: str, tmp_path: Path) -> None:
     for name, text in {"b": "[Service]\n" + RUN, "store": "[Service]\n" + RUN, **files}.items():
         (tmp_path / f"{name}.toml").write_text(text)
-    result = CliRunner().invoke(command, [str(tmp_path)])
+    result = CliRunner().invoke(podvisor, ["verify", str(tmp_path)])
     assert result.stdout.replace(f"{tmp_path}/", "").splitlines() == [problem, "1 problem found"]

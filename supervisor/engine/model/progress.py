@@ -210,7 +210,7 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
         case Resumed():
             return _resumed(state)
         case Drained():
-            return replace(state, drained=True), (Report("info", "drained: the engine has stopped"),)
+            return replace(state, drained=True), ()  # told by who drains
         case Tick():
             return _tick(state, now)
 
