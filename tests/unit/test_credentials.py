@@ -83,8 +83,20 @@ def test_the_names_of_credentials() -> None:
 def known(*values: str) -> Secrets:
     secrets = Secrets()
     for number, value in enumerate(values):
-        secrets._remember(f"s{number}", value)
+        secrets._remember(f"s{number}", f"/s{number}", value)
     return secrets
+
+
+def test_however_often_one_is_rotated_the_others_stay_hidden(tmp_path: Path) -> None:
+    """The engine that has loaded the other one may run for months."""
+    secrets, kept, rotated = Secrets(), tmp_path / "kept", tmp_path / "rotated"
+    kept.write_text("kept-secret")
+    secrets.read([("token", str(kept))])
+    for number in range(200):
+        rotated.write_text(f"secret-number-{number:03}")
+        secrets.read([("token", str(rotated))])
+    assert secrets.redact("kept-secret, secret-number-199") == "[redacted token], [redacted token]"
+    assert secrets.redact("secret-number-000") == "secret-number-000"  # bounded
 
 
 @pytest.mark.parametrize(
