@@ -16,10 +16,9 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from supervisor.shared.small_file import TooLarge, read_small
 from supervisor.unit.expand import CREDENTIAL
 
-MAX_BYTES = 1024 * 1024
-"""As systemd's limit for one credential."""
 REMEMBERED = 16
 """Of one file; the oldest, long rotated, are forgotten first."""
 SHORTEST_LINE = 8
@@ -94,12 +93,11 @@ def _read(name: str, path: Path) -> str:
     """One newline at the end is the file's, not the secret's."""
     where = f"LoadCredential {name}"
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_small(path)
+    except TooLarge as error:
+        raise CredentialError(f"{where}: {path}: {error}, which no secret is") from error
     except OSError as error:
         raise CredentialError(f"{where}: cannot read {path}: {error.strerror}; mount it, or mend its mode") from error
-    if len(data) > MAX_BYTES:
-        raise CredentialError(f"{where}: {path} is larger than {MAX_BYTES} bytes, which no secret is")
     try:
         secret = data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:

@@ -11,9 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from supervisor.configuration import config_digest
-from supervisor.service.credentials import MAX_BYTES, CredentialError, Secrets
+from supervisor.service.credentials import CredentialError, Secrets
 from supervisor.service.launch import LaunchError, unit_launch
 from supervisor.shared import logs
+from supervisor.shared.small_file import LIMIT_BYTES
 from supervisor.unit.events import CriticalProcessDied, NotReady
 from supervisor.unit.expand import expand, undefined_variables
 from supervisor.unit.model import Command, Engine, Execution, HttpCheck, Probe, Probes, Service, Unit
@@ -57,7 +58,7 @@ def test_it_is_read_anew_for_every_start(tmp_path: Path) -> None:
         (b"\n", "is empty"),
         (b"\xff\xfe", "is not text in UTF-8"),
         (b"a\0b", "NUL"),
-        (b"x" * (MAX_BYTES + 1), "larger than"),
+        (b"x" * (LIMIT_BYTES + 1), "larger than"),
     ],
 )
 def test_what_cannot_be_read_fails_the_start_and_says_why(content: bytes | None, message: str, tmp_path: Path) -> None:
