@@ -355,6 +355,24 @@ async def test_a_sighup_with_wrong_files_says_why(
         assert world.unit("web").state.state is RunState.ACTIVE
 
 
+async def test_a_disk_that_hangs_costs_one_reload_and_not_all_later_ones(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, store=file("store")) as world:
+
+        async def hang() -> Files:
+            await trio.sleep_forever()
+            raise AssertionError
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(world.pod.reloads, "_read", hang)
+            for dry_run in (False, True):
+                with pytest.raises(Refused, match="could not be read within"), trio.fail_after(600):
+                    await world.reload(dry_run=dry_run)
+        world.write(web=file("web"))
+        assert await world.actions() == {"store": "nothing", "web": "start"}
+
+
 async def test_who_asked_may_go_away(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with running(tmp_path, programs={"web": Program(obeys_after_sec=5.0)}, web=file("web")) as world:
         world.write(web=file("web", "2"))
