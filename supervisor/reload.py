@@ -115,8 +115,10 @@ class Reloads:
         """What a reload would do now. Raise ConfigurationError, ReloadRefused."""
         files = await self._read_in_time()
         verdicts = judge(self._standing(), files.units)
-        if cycle := graph_of(verdicts).cycle():  # the files alone have none, but what is held back stays as it was
-            raise ConfigurationError([_cannot_order(cycle, files.units)])
+        graph = graph_of(verdicts)  # the files alone have no circle, but what is held back stays as it was
+        for verb, circle in (("after", graph.cycle()), ("follows", graph.following_circle())):
+            if circle:
+                raise ConfigurationError([_goes_round(verb, circle, files.units)])
         return Outcome(verdicts, files.settings)
 
     def close(self, reason: str) -> None:
@@ -197,11 +199,11 @@ class Reloads:
             service.changed_keys = held.get(service.unit.name, ())
 
 
-def _cannot_order(cycle: Sequence[str], units: Sequence[Unit]) -> Problem:
+def _goes_round(verb: str, circle: Sequence[str], units: Sequence[Unit]) -> Problem:
     sources = {unit.name: unit.source for unit in units}
-    source = next(sources[name] for name in cycle if name in sources)
-    circle = " after ".join((*cycle, cycle[0]))
-    return Problem(source, None, "Unit.After", f"cannot order the units beside those that are held back: {circle}")
+    source = next(sources[name] for name in circle if name in sources)
+    words = f" {verb} ".join((*circle, circle[0]))
+    return Problem(source, None, "Unit", f"goes round in a circle beside the units that are held back: {words}")
 
 
 def _person(name: str | None) -> str | None:
