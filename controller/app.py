@@ -31,6 +31,7 @@ from controller.terms import Terms
 from supervisor.shared.last_deadline import exit_after
 from supervisor.shared.listening import listen_tcp
 from supervisor.shared.serving import serve
+from supervisor.shared.tls import Tls, tls_files
 from supervisor.shared.tokens import TokenFile
 
 LAST_SEC = 20.0
@@ -73,16 +74,18 @@ async def compose(
 async def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; a second one hurries.
 
-    Raises CannotListen and TokenError before anything has begun.
+    Raises CannotListen, TokenError and TlsError before anything has begun.
     """
     tokens = None
     if settings.auth.token_file:
         tokens = TokenFile(Path(settings.auth.token_file), trio.current_time())
-    elif settings.auth.allow_anonymous:
+    elif settings.auth.allow_anonymous and not settings.tls.client_ca:
         log.warning("everybody who reaches this controller may command it: auth.allow_anonymous is set")
     listener = listen_tcp(settings.controller.host, settings.controller.port)
     probe_listener = listen_tcp(settings.controller.host, settings.controller.probe_port)
-    supervisors = Supervisors(lambda: tokens.current(trio.current_time()) if tokens else None)
+    files = tls_files(settings.tls.cert, settings.tls.key, settings.tls.client_ca)
+    tls = Tls(files) if files is not None else None
+    supervisors = Supervisors(lambda: tokens.current(trio.current_time()) if tokens else None, tls=tls)
     stop = trio.Event()
     controller = await compose(
         settings.policy(),
@@ -95,7 +98,7 @@ async def main(settings: Settings) -> None:
         await nursery.start(_watch_signals, stop, nursery.cancel_scope)
         nursery.start_soon(controller.center.run)
         async with trio.open_nursery() as servers:
-            url = await servers.start(serve, controller.app, listener, stop)
+            url = await servers.start(serve, controller.app, listener, stop, tls)
             probe_url = await servers.start(serve, probe_app(lambda: not stop.is_set()), probe_listener, stop)
             log.info(
                 "the controller serves",

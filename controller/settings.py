@@ -26,6 +26,7 @@ from supervisor.settings_file import (
     read_sections,
     setting,
     text,
+    tls_mistakes,
     word,
 )
 
@@ -115,9 +116,11 @@ class AuthSection:
 
 @dataclass(frozen=True, slots=True)
 class TlsSection:
-    cert: str = setting(text, "", "certificate of the API")
+    """All or none: mutual TLS with supervisors and tools, but for the probe port."""
+
+    cert: str = setting(text, "", "certificate that we show, to clients and to supervisors")
     key: str = setting(text, "", "its key")
-    client_ca: str = setting(text, "", "CA of the clients")
+    client_ca: str = setting(text, "", "CA that has signed the certificates of all others")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,7 @@ class Settings:
     instance: InstanceSection = InstanceSection()
     fault_tolerance_config: FaultToleranceSection = FaultToleranceSection()
     auth: AuthSection = AuthSection()
+    tls: TlsSection = TlsSection()
 
     def policy(self) -> Policy:
         """The numbers by which the decisions are made."""
@@ -167,7 +171,6 @@ NOT_CARRIED_OUT: Mapping[str, str] = {
     "fault_tolerance_config.on_member_lost": 'only "restart-all" is carried out yet',
     "fault_tolerance_config.rejoin_timeout_sec": 'not carried out yet: on_member_lost is "restart-all"',
     "fault_tolerance_config.max_phase2_fraction": "this brake is not carried out yet",
-    **dict.fromkeys(("tls.cert", "tls.key", "tls.client_ca"), "the controller cannot serve TLS yet: leave it out"),
 }
 """Keys of which only the default may stand: ignoring them would give a false feeling of safety. Whoever carries one
 out deletes it here."""
@@ -182,12 +185,15 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Settings:
         instance=build(InstanceSection, values["instance"]),
         fault_tolerance_config=build(FaultToleranceSection, values["fault_tolerance_config"]),
         auth=build(AuthSection, values["auth"]),
+        tls=build(TlsSection, values["tls"]),
     )
 
 
 def _relations(values: Sections) -> Iterator[Mistake]:
     yield from _not_carried_out(values)
-    yield from _safe_to_serve(build(ControllerSection, values["controller"]), build(AuthSection, values["auth"]))
+    tls = build(TlsSection, values["tls"])
+    yield from _safe_to_serve(build(ControllerSection, values["controller"]), build(AuthSection, values["auth"]), tls)
+    yield from tls_mistakes(tls.cert, tls.key, tls.client_ca)
     yield from _periods(build(FaultToleranceSection, values["fault_tolerance_config"]))
 
 
@@ -198,14 +204,15 @@ def _not_carried_out(values: Sections) -> Iterator[Mistake]:
             yield Mistake(section, key, message)
 
 
-def _safe_to_serve(controller: ControllerSection, auth: AuthSection) -> Iterator[Mistake]:
+def _safe_to_serve(controller: ControllerSection, auth: AuthSection, tls: TlsSection) -> Iterator[Mistake]:
     if controller.port == controller.probe_port != 0:
         yield Mistake("controller", "probe_port", f"must differ from port, which is {controller.port} too")
-    if not (is_loopback(controller.host) or auth.token_file or auth.allow_anonymous):
+    if not (is_loopback(controller.host) or auth.token_file or tls.client_ca or auth.allow_anonymous):
         yield Mistake(
             "controller",
             "host",
-            f"{controller.host} can be reached from elsewhere: set auth.token_file, or auth.allow_anonymous = true",
+            f"{controller.host} can be reached from elsewhere: set auth.token_file or [tls],"
+            " or auth.allow_anonymous = true",
         )
 
 

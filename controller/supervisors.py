@@ -22,6 +22,7 @@ from controller.model.relaunch.exchange import (
     Unreachable,
 )
 from supervisor import wire
+from supervisor.shared.tls import Tls
 from supervisor.wire import Action, EngineRestartMsg, ErrorCode, StartCmdMsg, Step, StopMsg
 
 CONNECT_SEC = 1.0
@@ -43,12 +44,12 @@ class Supervisors:
     def __init__(
         self,
         token: Callable[[], str | None] = lambda: None,
-        transport: Transport = lambda: httpx.AsyncHTTPTransport(
-            verify=False, limits=httpx.Limits(max_connections=8, keepalive_expiry=KEEP_ALIVE_SEC)
-        ),
+        transport: Transport | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self._token = token
-        self._transport = transport
+        self._tls = tls
+        self._transport = transport or self._tcp
         self._clients: dict[str, httpx.AsyncClient] = {}
         self._used: dict[str, float] = {}
 
@@ -90,16 +91,26 @@ class Supervisors:
         if client is not None:
             await client.aclose()
 
+    def _tcp(self) -> httpx.AsyncBaseTransport:
+        return httpx.AsyncHTTPTransport(
+            verify=False if self._tls is None else self._tls.client,
+            limits=httpx.Limits(max_connections=8, keepalive_expiry=KEEP_ALIVE_SEC),
+        )
+
     def _client(self, address: str) -> httpx.AsyncClient:
         client = self._clients.get(address)
         if client is None:
-            client = httpx.AsyncClient(base_url=f"http://{address}", transport=self._transport())
+            client = httpx.AsyncClient(
+                base_url=f"{'http' if self._tls is None else 'https'}://{address}", transport=self._transport()
+            )
             self._clients[address] = client
         self._used[address] = trio.current_time()
         return client
 
     def _build(self, client: httpx.AsyncClient, request: Request, timeout_sec: float) -> httpx.Request:
         token = self._token()
+        if self._tls is not None:
+            self._tls.look()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         patience = httpx.Timeout(timeout_sec * OUR_SHARE, connect=min(CONNECT_SEC, timeout_sec * OUR_SHARE))
         if isinstance(request, Probe):

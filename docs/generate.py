@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from generators import commands, exit_codes, messages, settings, states, unit_files
+from generators import commands, exit_codes, messages, sample_settings, settings, states, unit_files
 
 REFERENCE = Path(__file__).parent / "reference"
 COMMAND = ".venv/bin/python docs/generate.py"
@@ -21,6 +21,7 @@ COMMAND = ".venv/bin/python docs/generate.py"
 PAGES: dict[str, Callable[[], str]] = {
     "unit-files.md": unit_files.page,
     "settings.md": settings.page,
+    "podvisor.sample.toml": sample_settings.page,
     "states.md": states.page,
     "commands.md": commands.page,
     "exit-codes.md": exit_codes.page,

@@ -21,6 +21,7 @@ from supervisor.identity import NODE_INDEXES
 from supervisor.process.interfaces import addresses_by_interface
 from supervisor.settings import Settings, load_settings, runtime_directories
 from supervisor.settings_file import ENVIRONMENT
+from supervisor.shared.tls import Tls, TlsError, tls_files
 from supervisor.shared.tokens import TokenError, TokenFile
 from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.expand import CREDENTIAL, ExpansionError, expand_unit, undefined_variables
@@ -108,6 +109,7 @@ def read_files(options: Options, environment: Mapping[str, str]) -> tuple[Settin
         problems += error.problems
     if settings is not None:
         problems += _token_problems(settings, options.config)
+        problems += _tls_problems(settings, options.config)
         problems += _disagreements(units, settings, options, environment)
     if settings is None or problems:
         raise ConfigurationError(problems)
@@ -177,7 +179,7 @@ def place_of(configuration: Configuration, unit: Unit) -> Place | None:
     if rank is None or len(addresses) != section.nnodes:
         return None
     dp_size = parallel_config(unit, configuration.settings, configuration.environment).dp_size
-    return Place(rank, addresses, section.rendezvous_ports[0], dp_size)
+    return Place(rank, addresses, section.rendezvous_ports[0], dp_size, one_server(unit))
 
 
 def config_digest(unit: Unit, environment: Mapping[str, str]) -> str:
@@ -233,6 +235,16 @@ def _token_problems(settings: Settings, config: Path | None) -> Iterator[Problem
         TokenFile(Path(path), now=0.0)
     except TokenError as error:
         yield Problem(config or ENVIRONMENT, None, "auth.token_file", str(error))
+
+
+def _tls_problems(settings: Settings, config: Path | None) -> Iterator[Problem]:
+    files = tls_files(settings.tls.cert, settings.tls.key, settings.tls.client_ca)
+    if files is None:
+        return
+    try:
+        Tls(files)
+    except TlsError as error:
+        yield Problem(config or ENVIRONMENT, None, "tls.cert", str(error))
 
 
 def _disagreements(

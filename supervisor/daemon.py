@@ -149,7 +149,7 @@ async def live(
 def _of_anonymous_callers(configuration: Configuration) -> Iterator[str]:
     """At every start: it was said once, in a file that nobody looks at any more."""
     settings = configuration.settings
-    if not settings.auth.allow_anonymous or settings.auth.token_file:
+    if not settings.auth.allow_anonymous or settings.auth.token_file or settings.tls.client_ca:
         return
     if configuration.coordinated or settings.supervisor.operations_listen is not None:
         yield "everybody who reaches this pod's ports may command it: auth.allow_anonymous is set"

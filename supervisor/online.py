@@ -23,6 +23,7 @@ from supervisor.pod import Pod
 from supervisor.pod_metrics import Gauges
 from supervisor.pod_operations import PodOperations
 from supervisor.shared.serving import serve
+from supervisor.shared.tls import Tls, tls_files
 from supervisor.shared.tokens import TokenFile
 from supervisor.socket_keeper import keep_serving
 
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners) -> None:
     """Serve and keep in touch with the controller until cancelled. The sockets are taken over."""
     stop = trio.Event()
-    token = _token(configuration)
+    token, tls = _token(configuration), _tls(configuration)
     operations = PodOperations(pod)
     link: ControllerLink | None = None
 
@@ -57,12 +58,12 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
         if listeners.operations_tcp is not None:
             remote = operations_app(operations, token)
             add_metrics_route(remote, pod.metrics, gauges)
-            url = await nursery.start(serve, remote, listeners.operations_tcp, stop)
+            url = await nursery.start(serve, remote, listeners.operations_tcp, stop, tls)
             log.info("the operations API is served at %s", url)
         if listeners.node_manager is not None and pod.supervision is not None:
             app = node_manager_app(pod.supervision.node_manager, token)
-            await nursery.start(serve, app, listeners.node_manager, stop)
-            operations.link = link = _link(pod, configuration, token)
+            await nursery.start(serve, app, listeners.node_manager, stop, tls)
+            operations.link = link = _link(pod, configuration, token, tls)
             pod.farewell, pod.last_word = link.heartbeat.leave, link.heartbeat.say_goodbye
             pod.relaunch_request.ask = operations.ask_for_relaunch
             nursery.start_soon(link.run)
@@ -70,7 +71,7 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
         log.info("online", extra={"socket": str(configuration.socket), "probe_port": listeners.probe_port})
 
 
-def _link(pod: Pod, configuration: Configuration, token: TokenFile | None) -> ControllerLink:
+def _link(pod: Pod, configuration: Configuration, token: TokenFile | None, tls: Tls | None) -> ControllerLink:
     assert pod.supervision is not None, "checked by the caller"
     section = configuration.settings.supervisor
     # Imported by the program beforehand; without a controller nobody needs an HTTP client in this process.
@@ -78,9 +79,18 @@ def _link(pod: Pod, configuration: Configuration, token: TokenFile | None) -> Co
     from supervisor.engine.link import ControllerLink
 
     client = ControllerClient(
-        section.controller_url, lambda: token.current(trio.current_time()) if token is not None else None
+        section.controller_url,
+        lambda: token.current(trio.current_time()) if token is not None else None,
+        tls=tls,
     )
     return ControllerLink(client, pod.supervision, section.heartbeat_interval_seconds)
+
+
+def _tls(configuration: Configuration) -> Tls | None:
+    """Raises TlsError."""
+    section = configuration.settings.tls
+    files = tls_files(section.cert, section.key, section.client_ca)
+    return Tls(files) if files is not None else None
 
 
 def _token(configuration: Configuration) -> TokenFile | None:

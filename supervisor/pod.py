@@ -12,14 +12,16 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
+from msgspec.structs import replace
 
 from supervisor import wire
 from supervisor.api.readiness import Readiness, readiness
 from supervisor.configuration import Configuration, identity_of, place_of, ported, read_files, settled_variables
-from supervisor.ending import EXIT_OK, Ending
+from supervisor.ending import EXIT_OK, EXIT_RESTART_CONTAINER, Ending
+from supervisor.engine.arbiter import ArbiterTask
 from supervisor.engine.endpoint_engine import EndpointEngine, Here
 from supervisor.engine.model import progress
-from supervisor.engine.model.arbiter import ArbiterSettings
+from supervisor.engine.model.arbiter import ArbiterSettings, Situation, Verdict
 from supervisor.engine.model.draining import DrainSettings
 from supervisor.engine.model.freeze import FreezeLimits
 from supervisor.engine.model.operation import OperationSettings
@@ -29,7 +31,7 @@ from supervisor.engine.pod_engine import Surroundings as EngineSurroundings
 from supervisor.engine.register_manager import RegisterManager, ServicePorts
 from supervisor.engine.relaunch_request import RelaunchRequest
 from supervisor.engine.run_history import RunHistory
-from supervisor.engine.supervision import NOBODY, EngineSupervision, Observers, SupervisionSettings
+from supervisor.engine.supervision import EngineSupervision, SupervisionSettings
 from supervisor.host import Host
 from supervisor.pod_events import PodEvents
 from supervisor.pod_metrics import Gauges, PodMetrics
@@ -44,10 +46,11 @@ from supervisor.service.rearrangement import Definition
 from supervisor.service.service import Service
 from supervisor.service.units import Units
 from supervisor.settings import differing_keys, shutdown_timeout
+from supervisor.start_limits import StartLimits
 from supervisor.unit import endpoints as ports
-from supervisor.unit.events import RecordEnding, ReportStartLimit
+from supervisor.unit.events import RecordEnding
 from supervisor.unit.graph import Graph
-from supervisor.unit.model import Engine, EngineStart, RestartWith, StartLimitAction, Unit
+from supervisor.unit.model import Engine, EngineStart, RestartWith, Unit
 from supervisor.unit.state import Rules, rules_of
 from supervisor.version import VERSION
 
@@ -74,6 +77,14 @@ class Pod:
         section = configuration.settings.supervisor
         self.events = PodEvents(section.suicide_threshold)
         self.metrics = PodMetrics(configuration.settings.pod.namespace, section.job_name)
+        self._start_limits = StartLimits()
+        self._arbiter = ArbiterTask(
+            ArbiterSettings(section.heartbeat_interval_seconds, section.suicide_threshold),
+            self._situation,
+            self._start_limits.changed,
+            self._end,
+            (self.events.arbiter_counted,),
+        )
         self.farewell: Callable[[], Awaitable[None]] = nothing_to_wait_for
         """Tells the controller that this pod leaves, within a moment; set by whoever can speak to it."""
         self.last_word: Callable[[], Awaitable[None]] = nothing_to_wait_for
@@ -115,6 +126,7 @@ class Pod:
             for supervision in self.supervisions.values():
                 await nursery.start(supervision.run)
             await nursery.start(self.reloads.run)
+            nursery.start_soon(self._arbiter.run)
             nursery.start_soon(self._hurry_when_told)
             nursery.start_soon(self._archive.run)
             nursery.start_soon(self.events.watch_ending, self._ending)
@@ -187,6 +199,7 @@ class Pod:
             uptime_sec=round(now - self._booted_at, 3),
             controller=controller,
             previous_container=self._configuration.previous_container,
+            arbiter_count=self._arbiter.count,
         )
         return self.supervision.complete(view, now) if self.supervision is not None else view
 
@@ -196,7 +209,7 @@ class Pod:
         return Gauges(
             units={service.unit.name: service.state.state for service in self.units},
             freeze_sec=None if supervision is None else supervision.operator.state.freeze_remaining(now),
-            arbiter_count=None if supervision is None else supervision.arbiter.count,
+            arbiter_count=None if supervision is None else self._arbiter.count,
             controller_up=controller_up,
             heartbeat_age_sec=None if answered_at is None else now - answered_at,
         )
@@ -322,48 +335,33 @@ class Pod:
                     alone_after_sec=unit.service.restart.reset_sec,
                     recovers=unit.engine.recovers,
                 ),
-                arbiter=ArbiterSettings(section.heartbeat_interval_seconds, section.suicide_threshold),
                 drain=DrainSettings(section.drain_delay_sec, section.drain_sec),
                 coordinated=self._is_coordinated(unit),
                 place=place_of(configuration, unit),
                 alone_after_sec=section.start_without_controller_after_sec,
             ),
             self._ending.restart_container,
-            self._engine_observers() if known else NOBODY,
+            (self.events.operation_moved, self.metrics.operation_moved) if known else (),
         )
 
-    def _engine_observers(self) -> Observers:
-        return Observers(
-            operation=(self.events.operation_moved, self.metrics.operation_moved),
-            arbiter=(self.events.arbiter_counted,),
-        )
+    def _situation(self) -> Situation:
+        supervision = self.supervision
+        engine = Situation() if supervision is None else supervision.node_manager.situation()
+        return replace(engine, given_up=self._start_limits.given_up)
+
+    def _end(self, verdict: Verdict) -> None:
+        self._ending.request(EXIT_OK if verdict.success else EXIT_RESTART_CONTAINER, verdict.reason)
 
     def _observers(self, unit: Unit, exits: Exits) -> tuple[Observer, ...]:
-        def end_at_start_limit(transition: Transition) -> None:
-            for action in transition.actions:
-                if isinstance(action, ReportStartLimit):
-                    self._start_limit_hit(unit, action)
-
         def keep_exits(transition: Transition) -> None:
             if any(isinstance(action, RecordEnding) for action in transition.actions):
                 self._archive.note(unit.name, lambda: exits.views)
 
-        return (self.events.unit_moved, self.metrics.unit_moved, end_at_start_limit, keep_exits)
+        return (self.events.unit_moved, self.metrics.unit_moved, self._start_limits.unit_moved, keep_exits)
 
     def _dropped(self, drop: Drop) -> None:
         self.events.output_dropped(drop)
         self.metrics.output_dropped(drop)
-
-    def _start_limit_hit(self, unit: Unit, report: ReportStartLimit) -> None:
-        """The unit only reports; this ends the supervisor by the way that the arbiter's word goes, engine or not."""
-        reason = f"StartLimitAction of {unit.name}: {report.reason}"
-        match report.action:
-            case StartLimitAction.EXIT:
-                self._ending.restart_container(reason)
-            case StartLimitAction.EXIT_SUCCESS:
-                self._ending.request(EXIT_OK, reason)
-            case StartLimitAction.NONE:
-                pass
 
 
 def _service_ports(engine: Engine) -> ServicePorts:

@@ -145,7 +145,7 @@ class PodEvents:
     async def watch_ending(self, ending: Ending) -> None:
         await ending.requested.wait()
         message = f"ending with exit code {ending.exit_code}: {ending.reason}"
-        level = "info" if ending.exit_code == 0 else "warning"
+        level = "info" if ending.is_orderly else "warning"
         self._tell(EventKind.SUPERVISOR, message, level, exit_code=ending.exit_code, reason=ending.reason)
 
     # --- events --------------------------------------------------------------------------------------------------

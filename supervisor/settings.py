@@ -29,6 +29,7 @@ from supervisor.settings_file import (
     read_sections,
     setting,
     text_list,
+    tls_mistakes,
     word,
 )
 from supervisor.unit.model import Unit
@@ -194,17 +195,11 @@ class AuthSection:
 
 @dataclass(frozen=True, slots=True)
 class TlsSection:
-    cert: str | None = setting(word, None, "certificate of the API")
+    """All or none: mutual TLS on TCP, but for the probe port."""
+
+    cert: str | None = setting(word, None, "certificate that we show, to clients and to the controller")
     key: str | None = setting(word, None, "its key")
-    client_ca: str | None = setting(word, None, "CA of the clients")
-
-
-NOT_CARRIED_OUT = (
-    "tls.cert",
-    "tls.client_ca",
-    "tls.key",
-)
-"""Known, but ignoring them would give a false feeling of safety. Whoever carries one out deletes it here."""
+    client_ca: str | None = setting(word, None, "CA that has signed the certificates of all others")
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,15 +285,12 @@ def _completed(section: SupervisorSection, pod: Pod) -> SupervisorSection:
 
 def _relations(values: Sections, pod: Pod) -> Iterator[Mistake]:
     settings = _settings(values, pod)
-    for name in NOT_CARRIED_OUT:
-        section, _, key = name.partition(".")
-        if values[section][key]:
-            yield Mistake(section, key, "known, but not carried out by this version: leave it out")
     if settings.supervisor.controller_url:
         yield from _in_a_gang(settings, named=bool(values["supervisor"]["job_name"]))
     yield from _placed(settings.supervisor)
     yield from _listening(settings.supervisor)
     yield from _operations_on_tcp(settings)
+    yield from tls_mistakes(settings.tls.cert, settings.tls.key, settings.tls.client_ca)
     yield from _periods(settings)
 
 
@@ -311,11 +303,14 @@ def _in_a_gang(settings: Settings, *, named: bool) -> Iterator[Mistake]:
         message = f"{supervisor.node_index} must be below nnodes, which is {supervisor.nnodes}"
         yield Mistake("supervisor", "node_index", message)
     host = supervisor.host or supervisor.pod_ip
-    protected = settings.auth.token_file or settings.auth.allow_anonymous
-    if not protected and not (host and _is_loopback(host)):
+    if not _is_protected(settings) and not (host and _is_loopback(host)):
         where = f"{host} can be" if host else "the pod's address can be"
-        message = f"{where} reached from elsewhere: set auth.token_file, or auth.allow_anonymous = true"
+        message = f"{where} reached from elsewhere: set auth.token_file or [tls], or auth.allow_anonymous = true"
         yield Mistake("supervisor", "host", message)
+
+
+def _is_protected(settings: Settings) -> bool:
+    return bool(settings.auth.token_file or settings.tls.client_ca or settings.auth.allow_anonymous)
 
 
 def _placed(supervisor: SupervisorSection) -> Iterator[Mistake]:
@@ -333,11 +328,11 @@ def _is_loopback(host: str) -> bool:
 
 def _operations_on_tcp(settings: Settings) -> Iterator[Mistake]:
     """On loopback as well: every user of the pod, and with hostNetwork of the node, reaches that."""
-    listen, auth = settings.supervisor.operations_listen, settings.auth
+    listen = settings.supervisor.operations_listen
     if listen is None:
         return
-    if not (auth.token_file or auth.allow_anonymous):
-        message = "who reaches it may stop engines: set auth.token_file, or auth.allow_anonymous = true"
+    if not _is_protected(settings):
+        message = "who reaches it may stop engines: set auth.token_file or [tls], or auth.allow_anonymous = true"
         yield Mistake("supervisor", "operations_listen", message)
     for key, port in (("port", settings.supervisor.port), ("probe_port", settings.supervisor.probe_port)):
         if listen[1] == port != 0:

@@ -44,7 +44,7 @@ from supervisor.unit.values import (
 
 __all__ = [
     "ConfigurationError", "Key", "Mistake", "Problem", "Sections", "boolean", "build", "duration", "integer",
-    "keys_of", "number", "one_of", "port", "read_sections", "setting", "text", "text_list", "word",
+    "keys_of", "number", "one_of", "port", "read_sections", "setting", "text", "text_list", "tls_mistakes", "word",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -72,6 +72,14 @@ class Mistake:
     section: str
     key: str
     message: str
+
+
+def tls_mistakes(cert: str | None, key: str | None, client_ca: str | None) -> Iterator[Mistake]:
+    """Of both programs: a certificate without a CA would let everybody in, a CA without a certificate nobody."""
+    values = {"cert": cert, "key": key, "client_ca": client_ca}
+    missing = [name for name, value in values.items() if not value]
+    if missing and len(missing) < len(values):
+        yield Mistake("tls", missing[0], f"must be set with the other two; missing: {', '.join(missing)}")
 
 
 Foreign = Mapping[str, frozenset[str] | None]

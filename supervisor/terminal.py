@@ -2,14 +2,17 @@
 
 The command is a job of ours, as ours is a shell's: a process group in our session that stands in the foreground
 while it runs. So it has job control, reads the keyboard, and Ctrl-C, Ctrl-Z and a change of the window's size come to
-it from the kernel. All of it wants SIGTTOU blocked: without that a job in the background that touches the
-terminal is stopped.
+it from the kernel. For a moment after its start it is in the background still: what touches the terminal then is
+stopped, and goes on when the terminal has been lent. All of it wants SIGTTOU blocked in us: without that a job in the
+background that touches the terminal is stopped.
 """
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
+
+from supervisor.process.subreaper import is_pid_one
 
 STDIN = 0
 
@@ -27,8 +30,8 @@ class Terminal:
 
     @property
     def shell_waits(self) -> bool:
-        """Somebody outside can bring us back to the foreground. Nobody can bring back the leader of a session."""
-        return os.getsid(0) != os.getpid()
+        """Somebody outside sees us stopped and can bring us back; not the leader of a session, nor PID 1."""
+        return not is_pid_one() and os.getsid(0) != os.getpid()
 
     def lend(self, group: int) -> None:
         """Put the command in the foreground. Nothing if the terminal is gone, or the command is."""

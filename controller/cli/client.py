@@ -15,6 +15,7 @@ import msgspec
 
 from supervisor import wire
 from supervisor.shared.asking import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, json_option, refused
+from supervisor.shared.tls import Tls, TlsError, TlsFiles
 from supervisor.shared.tokens import TokenError, TokenFile
 
 CONNECT_SEC = 5.0
@@ -25,9 +26,15 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def controller_options(command: F) -> F:
-    """`--controller URL`, `--token-file FILE` and `--json`, for every command that asks the controller."""
+    """`--controller URL`, how to be let in, and `--json`, for every command that asks the controller."""
     for option in (
         json_option,
+        click.option(
+            "--tls-dir",
+            type=click.Path(path_type=Path, file_okay=False),
+            envvar="PODVISOR_TLS_DIR",
+            help="Directory with tls.crt, tls.key and ca.crt, for https.  [env: PODVISOR_TLS_DIR]",
+        ),
         click.option(
             "--token-file",
             type=click.Path(path_type=Path, dir_okay=False),
@@ -50,8 +57,9 @@ def controller_options(command: F) -> F:
 class ControllerClient:
     """One conversation with the controller."""
 
-    def __init__(self, url: str, token_file: Path | None) -> None:
+    def __init__(self, url: str, token_file: Path | None, tls_dir: Path | None) -> None:
         self._url = url
+        self._verify = _tls(tls_dir).client if tls_dir is not None else True
         self._headers = {"Authorization": f"Bearer {_token(token_file)}"} if token_file else {}
 
     def get(self, path: str, answer: type[Answer]) -> Answer:
@@ -62,6 +70,7 @@ class ControllerClient:
                 headers=self._headers,
                 timeout=httpx.Timeout(ANSWER_SEC, connect=CONNECT_SEC),
                 trust_env=False,
+                verify=self._verify,
             ) as client:
                 response = client.get(path)
         except (httpx.TransportError, httpx.InvalidURL) as error:
@@ -73,6 +82,14 @@ class ControllerClient:
         if response.is_error:
             raise refused(response)
         return _decoded(answer, response, self._url)
+
+
+def _tls(directory: Path) -> Tls:
+    """The names of a Kubernetes secret of type tls."""
+    try:
+        return Tls(TlsFiles(directory / "tls.crt", directory / "tls.key", directory / "ca.crt"))
+    except TlsError as error:
+        raise CommandFailed(str(error), EXIT_REFUSED) from error
 
 
 def _token(path: Path) -> str:

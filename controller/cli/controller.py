@@ -15,6 +15,7 @@ from controller.settings import Settings, load
 from supervisor.settings_file import ConfigurationError
 from supervisor.shared import logs
 from supervisor.shared.listening import CannotListen
+from supervisor.shared.tls import TlsError
 from supervisor.shared.tokens import TokenError
 
 DEFAULT_CONFIG = Path("/etc/podvisor/podvisor.toml")
@@ -59,7 +60,7 @@ def _run(settings: Settings) -> int:
     except CannotListen as error:
         log.error("%s", error)
         return EXIT_FAILED
-    except TokenError as error:
+    except (TlsError, TokenError) as error:
         log.error("%s", error)
         return EXIT_CONFIGURATION
     except Exception:

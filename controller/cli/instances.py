@@ -16,13 +16,13 @@ _COLOURS = {"active": "green", "initial": "yellow", "inactive": "red", "deleted"
 @click.command("instances")
 @click.argument("instance", type=click.INT, required=False)
 @controller_options
-def command(instance: int | None, url: str, token_file: Path | None, as_json: bool) -> None:
+def command(instance: int | None, url: str, token_file: Path | None, tls_dir: Path | None, as_json: bool) -> None:
     """Show the instances, or one INSTANCE (its id) in detail.
 
     \b
     Example: podvisor instances --controller http://controller:1026
     """
-    controller = ControllerClient(url, token_file)
+    controller = ControllerClient(url, token_file, tls_dir)
     if instance is None:
         views = controller.get("/v1/instances", wire.InstancesView)
         click.echo(wire.encode(views)) if as_json else _show(views.instances)

@@ -17,13 +17,13 @@ _COLOURS = {"done": "green", "recovered_itself": "green", "running": "yellow"}
 @click.command("relaunches")
 @click.argument("run", required=False)
 @controller_options
-def command(run: str | None, url: str, token_file: Path | None, as_json: bool) -> None:
+def command(run: str | None, url: str, token_file: Path | None, tls_dir: Path | None, as_json: bool) -> None:
     """Show the relaunch runs, newest first, or one RUN (its id) with its steps.
 
     \b
     Example: podvisor relaunches --json
     """
-    controller = ControllerClient(url, token_file)
+    controller = ControllerClient(url, token_file, tls_dir)
     if run is None:
         views = controller.get("/v1/relaunches", wire.RelaunchesView)
         click.echo(wire.encode(views)) if as_json else _show(views.relaunches)

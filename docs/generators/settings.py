@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 
 import msgspec
 
@@ -27,11 +27,11 @@ HEADER = ("key", "expected", "default", "read by", "variable", "meaning")
 class Program(msgspec.Struct, frozen=True):
     name: str
     sections: Mapping[str, type]
-    not_carried_out: Container[str]
+    not_carried_out: Container[str] = ()
 
 
 PROGRAMS = (
-    Program("supervisor", of_the_supervisor.SECTIONS, of_the_supervisor.NOT_CARRIED_OUT),
+    Program("supervisor", of_the_supervisor.SECTIONS),
     Program("controller", of_the_controller.SECTIONS, of_the_controller.NOT_CARRIED_OUT),
 )
 
@@ -58,9 +58,9 @@ def _section(name: str) -> str:
 
 def _described(key: Key, carried_out: bool) -> tuple[str, str, str, str]:
     doc = key.doc if carried_out else f"{key.doc}. **Only the default is carried out**"
-    return key.name, _expected(key.convert), as_written(key.convert, key.default), doc
+    return key.name, expected(key), as_written(key.convert, key.default), doc
 
 
-def _expected(convert: Callable[[object], object]) -> str:
-    assert isinstance(convert, Converter), convert
-    return convert.expected
+def expected(key: Key) -> str:
+    assert isinstance(key.convert, Converter), key.convert
+    return key.convert.expected

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
 
+from supervisor.convert.circles import cut_circles
 from supervisor.convert.drafts import Draft, UnitFile, finished
 from supervisor.convert.remarks import Remark, lost
 from supervisor.convert.supervisord import Configuration, convert_supervisord
 from supervisor.convert.systemd import ServiceFile, convert_service, unit_name
+
+Foreign = Configuration | ServiceFile
 
 
 class Conversion(msgspec.Struct, frozen=True):
@@ -19,27 +22,48 @@ class Conversion(msgspec.Struct, frozen=True):
     """In the order of the files; those of the files are among them."""
 
 
-def convert(foreign: Sequence[Configuration | ServiceFile], existing: AbstractSet[str] = frozenset()) -> Conversion:
-    """`existing` are the names of units that are there already."""
-    known = existing | {unit_name(each.unit) for each in foreign if isinstance(each, ServiceFile)}
-    drafts: list[Draft] = []
+def convert(foreign: Sequence[Foreign], existing: AbstractSet[str] = frozenset()) -> Conversion:
+    """`existing` are the names of units that are there already.
+
+    A file from which no unit comes must not be required by others: then all is done again without it.
+    """
+    named = {unit_name(each.unit) for each in foreign if isinstance(each, ServiceFile)}
+    while True:
+        conversion = _convert(foreign, existing | named)
+        made = {each.name.partition(".toml")[0] for each in conversion.files}
+        if named <= made:
+            return conversion
+        named &= made
+
+
+def _convert(foreign: Sequence[Foreign], known: AbstractSet[str]) -> Conversion:
     remarks: list[Remark] = []
+    drafts = [*_only_one_of_each_name(_drafts(foreign, known, remarks), remarks)]
+    cut_circles(drafts)
+    files: list[UnitFile] = []
+    for draft in drafts:
+        made, said = finished(draft)
+        files += made
+        remarks += said
+    return Conversion(tuple(files), tuple(remarks))
+
+
+def _drafts(foreign: Sequence[Foreign], known: AbstractSet[str], remarks: list[Remark]) -> Iterator[Draft]:
     for each in foreign:
         if isinstance(each, ServiceFile):
-            drafts.append(convert_service(each, known))
+            yield convert_service(each, known)
         else:
-            more, said = convert_supervisord(each)
-            drafts += more
+            drafts, said = convert_supervisord(each)
             remarks += said
-    files: list[UnitFile] = []
+            yield from drafts
+
+
+def _only_one_of_each_name(drafts: Iterator[Draft], remarks: list[Remark]) -> Iterator[Draft]:
     taken: dict[str, Draft] = {}
     for draft in drafts:
         first = taken.setdefault(draft.name, draft)
-        if first is not draft:
-            message = f"there is a unit {draft.name!r} already, from {first.place.path}: rename one of them"
-            remarks.append(lost(draft.place, message))
+        if first is draft:
+            yield draft
             continue
-        made, said_of_it = finished(draft)
-        files += made
-        remarks += said_of_it
-    return Conversion(tuple(files), tuple(remarks))
+        message = f"there is a unit {draft.name!r} already, from {first.place.path}: rename one of them"
+        remarks.append(lost(draft.place, message))

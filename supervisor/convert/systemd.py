@@ -17,7 +17,7 @@ from supervisor.convert.systemd_commands import Commands
 from supervisor.convert.systemd_file import Assignment, effective
 from supervisor.convert.systemd_losses import why_lost
 from supervisor.convert.systemd_values import boolean, duration, seconds, whole
-from supervisor.convert.systemd_words import Specifiers, words
+from supervisor.convert.systemd_words import Specifiers, assigned_words
 from supervisor.unit.process_values import variable_name
 from supervisor.unit.unsupported import refusal
 from supervisor.unit.values import Mismatch
@@ -204,21 +204,26 @@ class _Conversion:
 
     def _environment(self, each: Assignment) -> None:
         variables: dict[str, str] = {}
-        for word in words(self._specifiers.expand(each.value)):
-            name, equals, value = word.text.partition("=")
-            try:
-                if not equals:
-                    raise Mismatch
-                variable_name.read(name)
-            except Mismatch:
-                self._draft.remarks.append(lost(each.place, f"{word.text!r} is not NAME=value"))
-                continue
-            variables[name] = self._written(value)
-        if variables:
+        try:
+            for word in assigned_words(each.value):
+                variables |= self._variable(self._specifiers.expand(word.text), each)
+        finally:  # what came before an error counts
             before = self._draft.tables.get("Service", {}).get("Environment", {})
             assert isinstance(before, dict)
             kept = {name: value for name, value in before.items() if name not in variables}
-            self._set("Service", "Environment", kept | variables, each.place)
+            if variables:
+                self._set("Service", "Environment", kept | variables, each.place)
+
+    def _variable(self, text: str, each: Assignment) -> dict[str, str]:
+        name, equals, value = text.partition("=")
+        try:
+            variable_name.read(name)
+        except Mismatch:
+            equals = ""
+        if not equals:
+            self._draft.remarks.append(lost(each.place, f"{text!r} is not NAME=value"))
+            return {}
+        return {name: self._written(value)}
 
     def _environment_file(self, each: Assignment) -> None:
         if re.search(r"[*?\[]", each.value):

@@ -21,10 +21,9 @@ def boolean(value: str) -> bool:
 
 
 def whole(value: str) -> int:
-    try:
-        return int(value)
-    except ValueError:
-        raise Unconvertible(f"found {value!r}, expected a whole number") from None
+    if re.fullmatch(r"[+-]?[0-9]+", value) is None:
+        raise Unconvertible(f"found {value!r}, expected a whole number")
+    return int(value)
 
 
 def seconds(value: str) -> float:
@@ -36,7 +35,8 @@ def seconds(value: str) -> float:
         total += float(found[1]) * _LONGER[found[2]]
         return " "
 
-    rest = re.sub(r"(\d+(?:\.\d+)?)\s*(months?|years?|M|y)\b", longer, value).strip()
+    one_micro = value.replace("\u03bc", "\u00b5")  # the Greek letter is the same to systemd
+    rest = re.sub(r"(\d+(?:\.\d+)?)\s*(months?|years?|M|y)\b", longer, one_micro).strip()
     try:
         return total + (parse_duration(rest) if rest else 0.0)
     except Mismatch as mismatch:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -73,8 +73,27 @@ class Word(msgspec.Struct, frozen=True):
 
 
 def words(value: str) -> list[Word]:
-    """Raise Unconvertible for a quote that is never closed."""
-    found, position = [], 0
+    """Of a command line: what systemd does not know as an escape it keeps there, backslash and all.
+
+    Raise Unconvertible for a quote that is never closed.
+    """
+    return [*_words(value, lambda escape: escape)]
+
+
+def assigned_words(value: str) -> Iterator[Word]:
+    """Of Environment=, where nothing is taken from an escape on that systemd does not know, or an open quote.
+
+    Raise Unconvertible when that is reached.
+    """
+    return _words(value, _refused)
+
+
+def _refused(escape: str) -> str:
+    raise Unconvertible(f"{escape} is no escape: systemd takes nothing from there on")
+
+
+def _words(value: str, unknown: Callable[[str], str]) -> Iterator[Word]:
+    position = 0
     while position < len(value):
         if value[position] in _BLANKS:
             position += 1
@@ -82,18 +101,17 @@ def words(value: str) -> list[Word]:
         if _SEMICOLON.match(value, position):
             word, position = Word(";", bare=False), position + 2
         else:
-            word, position = _word(value, position)
-        found.append(word)
-    return found
+            word, position = _word(value, position, unknown)
+        yield word
 
 
-def _word(value: str, position: int) -> tuple[Word, int]:
+def _word(value: str, position: int, unknown: Callable[[str], str]) -> tuple[Word, int]:
     parts: list[str] = []
     quote, bare = "", True
     while position < len(value):
         character = value[position]
         if character == "\\":
-            part, position = _escape(value, position)
+            part, position = _escape(value, position, unknown)
             parts.append(part)
             bare = False
         elif quote and character == quote:
@@ -110,14 +128,13 @@ def _word(value: str, position: int) -> tuple[Word, int]:
     return Word("".join(parts), bare), position
 
 
-def _escape(value: str, position: int) -> tuple[str, int]:
-    """What systemd does not know as an escape it keeps as it is, backslash and all."""
+def _escape(value: str, position: int, unknown: Callable[[str], str]) -> tuple[str, int]:
     following = value[position + 1 : position + 2]
     if following in _PLAIN and following:
         return _PLAIN[following], position + 2
     code = _CODE.match(value, position + 1)
     if code is None:
-        return "\\" + following, position + 1 + len(following)
+        return unknown(f"\\{following}"), position + 1 + len(following)
     number = int(code[2], 8) if code[2] else int(code[1] or code[3] or code[4], 16)
     if number == 0 or number > 0x10FFFF or 0xD800 <= number <= 0xDFFF:
         raise Unconvertible(f"{value[position : code.end()]} is no character that an argument may hold")

@@ -41,18 +41,23 @@ def _key(key: str) -> str:
     return key if _BARE.fullmatch(key) else _string(key)
 
 
-def _value(value: object) -> str:
+def _value(value: object, indentation: str = "") -> str:
     match value:
         case bool():
             return "true" if value else "false"
         case str():
             return _string(value)
         case list():
-            items = [_value(item) for item in value]
-            line = f"[{', '.join(items)}]"
-            return line if len(line) <= _WIDTH else "[\n" + "".join(f"    {item},\n" for item in items) + "]"
+            line = f"[{', '.join(_value(item) for item in value)}]"
+            return line if len(indentation + line) <= _WIDTH and "\n" not in line else _long(value, indentation)
         case _:
             return str(value)
+
+
+def _long(items: list[object], indentation: str) -> str:
+    """One item a line."""
+    deeper = f"{indentation}    "
+    return "[\n" + "".join(f"{deeper}{_value(item, deeper)},\n" for item in items) + f"{indentation}]"
 
 
 def _string(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Ticks the arbiter (seed S15). The decision is `model/arbiter.py`, the situation comes from the engine's status."""
+"""Ticks the arbiter (seed S15). The decision is `model/arbiter.py`; the situation is the engine's and the units'."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from supervisor.engine.model.arbiter import Arbiter, ArbiterSettings, Situation, tick
+from supervisor.engine.model.arbiter import Arbiter, ArbiterSettings, Situation, Verdict, at_once, tick
+from supervisor.service.changes import Changes
 
 log = logging.getLogger(__name__)
 
@@ -23,11 +24,14 @@ class ArbiterTask:
         self,
         settings: ArbiterSettings,
         situation: Callable[[], Situation],
-        end_supervisor: Callable[[str], None],
+        changed: Changes,
+        end_supervisor: Callable[[Verdict], None],
         observers: Sequence[ArbiterObserver] = (),
     ) -> None:
+        """`changed` is announced when a unit has given up: that need not wait for a tick."""
         self._settings = settings
         self._situation = situation
+        self._changed = changed
         self._end_supervisor = end_supervisor
         self._observers = tuple(observers)
         self._arbiter = Arbiter()
@@ -38,15 +42,26 @@ class ArbiterTask:
 
     async def run(self) -> None:
         """Until cancelled, or until it has decided that the supervisor ends."""
+        due = trio.current_time() + self._settings.interval_sec
         while True:
-            await trio.sleep(self._settings.interval_sec)
-            before = self._arbiter.count
-            self._arbiter, verdict = tick(self._arbiter, self._situation(), self._settings, trio.current_time())
-            if self._arbiter.count != before:
-                self._tell()
+            changed = self._changed.next()
+            with trio.move_on_at(due):
+                await changed.wait()
+            now = trio.current_time()
+            if now < due:
+                verdict = at_once(self._situation())
+            else:
+                verdict, due = self._tick(now), now + self._settings.interval_sec
             if verdict.end_supervisor:
-                self._end_supervisor(verdict.reason)
+                self._end_supervisor(verdict)
                 return
+
+    def _tick(self, now: float) -> Verdict:
+        before = self._arbiter.count
+        self._arbiter, verdict = tick(self._arbiter, self._situation(), self._settings, now)
+        if self._arbiter.count != before:
+            self._tell()
+        return verdict
 
     def _tell(self) -> None:
         count, counted = self._arbiter.count, self._situation().counted

@@ -17,6 +17,7 @@ import trio
 from supervisor import wire
 from supervisor.engine.controller_errors import ControllerForgot, ControllerRefused, ControllerUnreachable
 from supervisor.process.threads import NoThread, thread_shortage
+from supervisor.shared.tls import Tls
 
 CONNECT_SEC = 2.0
 ANSWER_SEC = 5.0
@@ -34,10 +35,12 @@ class ControllerClient:
         urls: Sequence[str],
         token: Callable[[], str | None],
         transport: httpx.AsyncBaseTransport | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self._urls = deque(url.rstrip("/") for url in urls)
         self._token = token
         self._transport = transport
+        self._tls = tls
         self._client = self._open()
 
     @property
@@ -50,7 +53,7 @@ class ControllerClient:
             transport=self._transport,
             timeout=httpx.Timeout(ANSWER_SEC, connect=CONNECT_SEC),
             limits=httpx.Limits(max_connections=4, keepalive_expiry=KEEP_ALIVE_SEC),
-            verify=False,
+            verify=self._tls.client if self._tls is not None else False,
             trust_env=False,
         )
 
@@ -93,6 +96,8 @@ class ControllerClient:
 
     async def _exchange(self, path: str, body: bytes) -> httpx.Response:
         token = self._token()
+        if self._tls is not None:
+            self._tls.look()
         headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
         try:
             # httpx has no total time-out: a dripping body would go on for ever.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import trio
 
 from supervisor.engine.endpoint_engine import EndpointEngine
-from supervisor.engine.model import progress
+from supervisor.engine.model.condition import DeviceLost
 from supervisor.engine.operator import Operator
 from supervisor.process.children import SpawnError
 from supervisor.service.launch import HardwareFault, LaunchError
@@ -51,7 +51,7 @@ async def watch_devices(endpoint: EndpointEngine, operator: Operator) -> None:
             try:
                 await check_devices((endpoint,), placement)
             except HardwareFault as fault:
-                operator.feed(progress.DeviceLost(endpoint.id, placement.epoch or 0, str(fault)))
+                operator.feed(DeviceLost(endpoint.id, placement.epoch or 0, str(fault)))
             except LaunchError as error:
                 log.warning("cannot ask for the devices of %s: %s", endpoint.unit.name, error)
             continue

@@ -34,6 +34,8 @@ class ControllerLink:
 
     def why_not_serving(self) -> str:
         """What the controller says against the instance as a whole, for readyz; empty: nothing."""
+        if not self._supervision.coordinated:
+            return ""  # it stays its unit's business, whatever becomes of the others
         connection = self.heartbeat.connection
         return why_not_serving(connection.instance, nnodes=self._nnodes, answers=connection.last_error is None)
 
@@ -51,7 +53,7 @@ class ControllerLink:
     async def _start_alone_in_the_end(self) -> None:
         """A gang needs its controller; an instance of one pod waits for one only so long (design 8)."""
         patience_sec = self._supervision.alone_after_sec
-        if self._nnodes > 1 or patience_sec == 0:
+        if self._nnodes > 1 or patience_sec == 0 or not self._supervision.coordinated:
             return
         with trio.move_on_after(patience_sec):
             await self.heartbeat.introduced.wait()

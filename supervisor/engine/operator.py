@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from supervisor.engine.model import progress
 from supervisor.engine.model.commands import Accepted, Command, decide
+from supervisor.engine.model.condition import Recovered
 from supervisor.engine.model.fencing import Refused
 from supervisor.engine.model.operation import (
     Action,
@@ -233,7 +234,7 @@ class Operator:
         except trio.TooSlowError:
             error = f"not done within {self._settings.recover_sec:g} s"
         finally:
-            self.feed(progress.Recovered(action.number, error))
+            self.feed(Recovered(action.number, error))
 
     async def _prepare(self, action: PrepareEngines) -> None:
         await self._effects.stop_engine(action.reason)

@@ -83,9 +83,14 @@ class RegisterManager:
         )
 
     def reregister_message(self, operation: Operation, now: float) -> wire.ReregisterMsg | None:
-        """For a controller that forgot us; None when no engine was ever started in this boot (design 7)."""
+        """For a controller that does not know our engines; None when none was ever started in this boot (design 7).
+
+        None, too, for one that its own unit started beside those of other nodes: it is no rank of a gang.
+        """
         placement = operation.placement
         if placement is None or not operation.ever_started:
+            return None
+        if placement.instance_id == 0 and placement.nnodes != self.identity.nnodes:
             return None
         return wire.ReregisterMsg(
             **self._identity(),

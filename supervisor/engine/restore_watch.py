@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from supervisor.engine.endpoint_engine import EndpointEngine
-from supervisor.engine.model import progress
+from supervisor.engine.model.condition import Restoring
 from supervisor.engine.operator import Operator
 
 
@@ -13,5 +13,5 @@ async def watch_restore(endpoint: EndpointEngine, operator: Operator) -> None:
         changed = endpoint.service.changed.next()
         number = endpoint.engine.endpoint_number
         if endpoint.restoring is not (number in operator.state.restoring):
-            operator.feed(progress.Restoring(number, endpoint.restoring))
+            operator.feed(Restoring(number, endpoint.restoring))
         await changed.wait()

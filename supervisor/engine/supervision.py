@@ -1,4 +1,4 @@
-"""Everything about one engine of this pod put together: operator, watches, arbiter.
+"""Everything about one engine of this pod put together: operator, watches, drain.
 
 The composition root of the engine layer: it wires, opens the nursery, and decides nothing. The link to the
 controller needs an HTTP client and is added later (`link.py`).
@@ -7,20 +7,18 @@ controller needs an HTTP client and is added later (`link.py`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import trio
 
 from supervisor import wire
-from supervisor.engine.arbiter import ArbiterObserver, ArbiterTask
 from supervisor.engine.death_watch import watch_for_death, watch_standalone
 from supervisor.engine.device_health import watch_devices
 from supervisor.engine.drain import Drain
 from supervisor.engine.endpoint_engine import EndpointEngine
 from supervisor.engine.model import placement as placements
 from supervisor.engine.model import progress
-from supervisor.engine.model.arbiter import ArbiterSettings
 from supervisor.engine.model.draining import DrainSettings
 from supervisor.engine.model.operation import Operation, OperationSettings
 from supervisor.engine.model.placement import Place
@@ -41,7 +39,6 @@ LOOK_AGAIN_SEC = 1.0
 
 class SupervisionSettings(msgspec.Struct, frozen=True):
     operation: OperationSettings
-    arbiter: ArbiterSettings
     drain: DrainSettings
     coordinated: bool
     """A controller decides about restarts; else the unit's own policy does."""
@@ -55,16 +52,6 @@ class CannotPlace(Exception):
     """Only a controller can say where this pod stands in its gang; the message says what else would."""
 
 
-class Observers(msgspec.Struct, frozen=True):
-    """Those who are told what becomes of the engine; they decide nothing."""
-
-    operation: tuple[OperationObserver, ...] = ()
-    arbiter: tuple[ArbiterObserver, ...] = ()
-
-
-NOBODY = Observers()
-
-
 class EngineSupervision:
     """One per engine's unit file. Make it inside trio: it takes the time of boot."""
 
@@ -75,7 +62,7 @@ class EngineSupervision:
         history: RunHistory,
         settings: SupervisionSettings,
         end_supervisor: Callable[[str], None],
-        observers: Observers = NOBODY,
+        observers: Sequence[OperationObserver] = (),
     ) -> None:
         now = trio.current_time()
         known = registration.remembered
@@ -87,11 +74,10 @@ class EngineSupervision:
         self.registration = registration
         self._history = history
         self.engine = PodEngine(surroundings, lambda: self.operator.state, lambda event: self.operator.feed(event))
-        self.operator = Operator(operation, settings.operation, self.engine, end_supervisor, observers.operation)
+        self.operator = Operator(operation, settings.operation, self.engine, end_supervisor, observers)
         self.node_manager = NodeManager(
             self.operator, self.engine, registration.identity, coordinated=settings.coordinated
         )
-        self.arbiter = ArbiterTask(settings.arbiter, self.node_manager.situation, end_supervisor, observers.arbiter)
         self.drain = Drain(settings.drain, self.operator, self.engine)
         self.changed = Changes()
         """Anything that a heartbeat or a report may have to tell."""
@@ -104,7 +90,6 @@ class EngineSupervision:
             for endpoint in self.engine.endpoints:
                 self._watch(endpoint, nursery)
             nursery.start_soon(self._relay, self.operator.changed)
-            nursery.start_soon(self.arbiter.run)
             nursery.start_soon(self.drain.run)
             nursery.start_soon(self._watch_dependencies)
             task_status.started()
@@ -132,7 +117,6 @@ class EngineSupervision:
             instance_id=operation.instance_id or None,
             epoch=operation.epoch or None,
             step=operation.step,
-            arbiter_count=self.arbiter.count,
         )
 
     def _watch(self, endpoint: EndpointEngine, nursery: trio.Nursery) -> None:

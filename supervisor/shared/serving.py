@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
@@ -21,6 +22,7 @@ from hypercorn.trio import serve as hypercorn_serve
 from hypercorn.typing import ASGIFramework
 
 from supervisor.shared.listening import UNREAD_SEC
+from supervisor.shared.tls import Tls
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -38,15 +40,18 @@ async def serve(
     application: Application,
     listener: socket.socket,
     stop: trio.Event,
+    tls: Tls | None = None,
     *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `stop`, then give requests GRACEFUL_SEC; reports the base URL. Takes `listener` over.
 
+    With `tls`, only clients with a certificate are heard.
+
     Cancelled, it breaks off the requests in flight (their handlers are cancelled) and closes the port.
     """
     path = listener.getsockname() if listener.family == socket.AF_UNIX else None
-    config = Config()
+    config = Config() if tls is None else _TlsConfig(tls)
     config.bind = [f"fd://{listener.detach()}"]
     config.graceful_timeout = GRACEFUL_SEC
     config.keep_alive_timeout = KEEP_ALIVE_SEC
@@ -81,9 +86,27 @@ async def _break_off_when_cancelled(path: str, ended: trio.Event) -> None:
 def _break_off(path: str) -> None:
     """Whatever of this process is connected to its socket of that name."""
     for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as connection:
-            if connection.family == socket.AF_UNIX and connection.getsockname() == path:
-                connection.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as connection:
+                if connection.family == socket.AF_UNIX and connection.getsockname() == path:
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+class _TlsConfig(Config):
+    """Hypercorn would read certificates once; this context reads them again."""
+
+    def __init__(self, tls: Tls) -> None:
+        super().__init__()
+        self._tls = tls
+
+    @property
+    def ssl_enabled(self) -> bool:
+        return True
+
+    def create_ssl_context(self) -> ssl.SSLContext:
+        return self._tls.server
 
 
 class ShieldLastSend:

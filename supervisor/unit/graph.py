@@ -19,19 +19,19 @@ from supervisor.unit.model import Dependencies, OnDependencyRestart, Unit
 Names = frozenset[str]
 
 
-class Graph(msgspec.Struct, frozen=True):
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
     """The edges between units, by name. Made by `Graph.of`."""
 
-    requires: Mapping[str, Names]
+    requires: Mapping[str, Names] = msgspec.field(default_factory=dict)
     """BindsTo included: it is a requirement, and more."""
-    wants: Mapping[str, Names]
+    wants: Mapping[str, Names] = msgspec.field(default_factory=dict)
     after: Mapping[str, Names]
     """For every unit those that must be active first; `Before` of others included, unknown names not."""
-    binds_to: Mapping[str, Names]
-    part_of: Mapping[str, Names]
-    conflicts: Mapping[str, Names]
+    binds_to: Mapping[str, Names] = msgspec.field(default_factory=dict)
+    part_of: Mapping[str, Names] = msgspec.field(default_factory=dict)
+    conflicts: Mapping[str, Names] = msgspec.field(default_factory=dict)
     """In both directions, unknown names not."""
-    restarts_with: Mapping[str, Names]
+    restarts_with: Mapping[str, Names] = msgspec.field(default_factory=dict)
     """For every unit those whose relaunch restarts it (OnDependencyRestart)."""
 
     @classmethod

@@ -104,6 +104,7 @@ async def gang(directory: Path, launcher: str, more: str, **variables: str) -> A
 
 
 @pytest.mark.seed("S18")
+@pytest.mark.seed("S22")
 @pytest.mark.parametrize("victim", [0, 1])
 @pytest.mark.parametrize(
     ("more", "meeting"),
@@ -152,6 +153,7 @@ async def test_every_pod_serves_its_own_ranks(tmp_path: Path, mode: str, local: 
 
 
 @pytest.mark.seed("S18")
+@pytest.mark.seed("S22")
 async def test_sglang_s_ranks_meet_on_another_port_in_every_epoch(tmp_path: Path) -> None:
     """Its follower ignores SIGTERM: the relaunch kills it at once."""
     more = "DataParallel = 'internal'\nArgs = { attn-dp-size = 2, tp-size = 2 }"

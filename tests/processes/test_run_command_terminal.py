@@ -10,6 +10,7 @@ import termios
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
+import pytest
 import trio
 
 from supervisor.process import procfs
@@ -18,11 +19,14 @@ from tests.support.real_processes import TIMEOUT_SEC, gone
 from tests.support.running_supervisor import PODVISOR, environment
 
 RUN = (*PODVISOR, "run", "--")
+needs_namespaces = pytest.mark.skipif(os.geteuid() != 0, reason="a pid namespace of its own needs root")
+PID_NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 TELLS = """
-import os, signal, sys
+import os, signal, sys, time
 def tell(number, frame): os.write(1, f"got {number}\\n".encode())
 for number in map(int, sys.argv[1:]): signal.signal(number, tell)
-os.write(1, f"pid {os.getpid()} foreground {os.tcgetpgrp(0) == os.getpgrp()}\\n".encode())
+while os.tcgetpgrp(0) != os.getpgrp(): time.sleep(0.001)
+os.write(1, b"foreground\\n")
 while True:
     line = sys.stdin.readline()
     if not line: break
@@ -40,7 +44,6 @@ if pid == 0:
     os.execv(sys.argv[1], sys.argv[1:])
 try: os.setpgid(pid, pid)
 except PermissionError: pass
-foreground(pid)
 while True:
     _, status = os.waitpid(pid, os.WUNTRACED)
     foreground(os.getpgrp())
@@ -91,7 +94,7 @@ async def on_a_terminal(*command: str) -> AsyncIterator[Screen]:
     become_subreaper()
     pid, descriptor = pty.fork()
     if pid == 0:
-        os.execve(command[0], command, environment())
+        os.execvpe(command[0], command, environment())
     attributes = termios.tcgetattr(descriptor)
     attributes[1] &= ~termios.OPOST
     attributes[3] &= ~termios.ECHO
@@ -130,7 +133,7 @@ async def exit_code(pid: int) -> int:
 
 async def test_the_command_stands_in_the_foreground_and_reads_the_keyboard() -> None:
     async with on_a_terminal(*RUN, *python(TELLS)) as screen:
-        await screen.shows("foreground True")
+        await screen.shows("foreground")
         await screen.type(b"typed\n")
         await screen.shows("read typed")
         await screen.type(END_OF_FILE)
@@ -140,7 +143,7 @@ async def test_the_command_stands_in_the_foreground_and_reads_the_keyboard() -> 
 async def test_keys_and_the_windows_size_reach_the_command_once() -> None:
     """From the kernel; ours would be a second one."""
     async with on_a_terminal(*RUN, *python(TELLS, signal.SIGINT, signal.SIGWINCH)) as screen:
-        await screen.shows("foreground True")
+        await screen.shows("foreground")
         await screen.type(INTERRUPT)
         await screen.shows("got 2")
         screen.resize(50, 132)
@@ -155,14 +158,15 @@ async def test_a_shell_under_us_has_job_control() -> None:
         await screen.shows("started")
         await screen.type(SUSPEND)
         await screen.shows("Stopped")
-        await screen.type(b"kill %1; wait %1; exit 5\n")
+        await screen.type(b"kill %1; wait %1; exit 5\nexit 5\n")  # bash refuses once while it thinks a job is stopped
         assert await exit_code(screen.pid) == 5
 
 
-async def test_with_no_shell_above_us_nobody_is_left_suspended() -> None:
-    """As the session's leader, as in `docker run -it`, nobody could wake the command up again."""
-    async with on_a_terminal(*RUN, *python(TELLS)) as screen:
-        await screen.shows("foreground True")
+@pytest.mark.parametrize("above", [(), pytest.param(PID_NAMESPACE, marks=needs_namespaces)], ids=["leader", "PID 1"])
+async def test_with_no_shell_above_us_nobody_is_left_suspended(above: Sequence[str]) -> None:
+    """As the session's leader, as in `docker run -it`, or as PID 1, nobody could wake the command up again."""
+    async with on_a_terminal(*above, *RUN, *python(TELLS)) as screen:
+        await screen.shows("foreground")
         await screen.type(SUSPEND)
         await screen.type(b"still here\n")
         await screen.shows("read still here")
@@ -170,7 +174,7 @@ async def test_with_no_shell_above_us_nobody_is_left_suspended() -> None:
 
 async def test_under_a_shell_the_whole_job_is_suspended_and_resumed() -> None:
     async with on_a_terminal(*python(SHELL, *RUN, *python(TELLS))) as screen:
-        await screen.shows("foreground True")
+        await screen.shows("foreground")
         for _ in range(2):
             await screen.type(SUSPEND)
             await screen.shows("job stopped")
@@ -184,7 +188,7 @@ async def test_under_a_shell_the_whole_job_is_suspended_and_resumed() -> None:
 
 async def test_in_the_background_the_command_runs_on_and_stops_when_it_reads() -> None:
     async with on_a_terminal(*python(SHELL, *RUN, *python(TELLS, signal.SIGUSR1))) as screen:
-        await screen.shows("foreground True")
+        await screen.shows("foreground")
         (init,) = children_of(screen.pid)
         (pid,) = children_of(init)
         await screen.type(SUSPEND)

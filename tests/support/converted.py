@@ -8,6 +8,7 @@ from pathlib import Path
 from supervisor.convert.conversion import Conversion, convert
 from supervisor.convert.sources import read_foreign
 from supervisor.unit.expand import expand_unit
+from supervisor.unit.graph import Graph
 from supervisor.unit.instances import assemble
 from supervisor.unit.layers import layer
 from supervisor.unit.model import Unit
@@ -40,6 +41,9 @@ def units(conversion: Conversion, instance: str = "x") -> dict[str, Unit]:
         found[name], mistakes = parse(name, document)
         problems += mistakes
     assert problems == []
+    graph = Graph.of(found.values())
+    assert graph.cycle() == ()
+    assert [*graph.missing_requirements()] == []
     return found
 
 

@@ -55,7 +55,7 @@ def test_the_supervisors_part_of_a_shared_file_is_left_alone(tmp_path: Path) -> 
         ("[controller]\nstore = 'etcd'", 'only "memory" is carried out'),
         ("[controller]\nstroe = 'memory'", "store"),
         ("[controller]\nstate_dir = '/var/lib'", "not carried out"),
-        ("[tls]\ncert = 'x'", "cannot serve TLS yet"),
+        ("[tls]\ncert = 'x'", "must be set with the other two; missing: key, client_ca"),
         ("[fault_tolerance_config]\nengine_relaunch_dispatch_retries = 0", "from 1 to 10"),
         ("[fault_tolerance_config]\nengine_relaunch_complete_timeout_sec = 720", "must be longer than"),
         ("[fault_tolerance_config]\nengine_relaunch_poll_interval_sec = 16", "three times"),

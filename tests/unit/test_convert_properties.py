@@ -8,7 +8,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.convert.references import INSTANCE, References
@@ -19,6 +19,8 @@ from supervisor.unit.layers import instantiate, layer
 from supervisor.unit.toml_lines import Document
 from tests.support.converted import argv, converted, units
 
+patient = settings(deadline=None)
+"""They read and write files, on machines that do other things too."""
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r"), max_size=20)
 TRICKY = st.text(st.sampled_from("$%{}i\"'\\ ;#-:@a1=,()s"), max_size=12)
 ARGUMENT = st.one_of(TEXT, TRICKY)
@@ -54,6 +56,7 @@ def quoted_for_systemd(argument: str) -> str:
     return '"' + "".join(f"\\x{ord(char):02x}" if ord(char) < 32 else char for char in escaped) + '"'
 
 
+@patient
 @given(ARGUMENTS)
 def test_arguments_survive_from_systemd(arguments: list[str]) -> None:
     line = " ".join(["/bin/x", *map(quoted_for_systemd, arguments)])
@@ -64,6 +67,7 @@ def test_arguments_survive_from_systemd(arguments: list[str]) -> None:
         assert argv(unit) == ["/bin/x", *arguments]
 
 
+@patient
 @given(
     st.lists(ARGUMENT.filter(lambda text: text == text.strip() and " ;" not in text and " #" not in text), max_size=5)
 )
@@ -78,6 +82,7 @@ def test_arguments_survive_from_supervisord(arguments: list[str]) -> None:
     assert argv(unit) == ["/bin/x", *arguments]
 
 
+@patient
 @given(
     st.lists(st.tuples(UNIT_KEYS, VALUES), max_size=4),
     st.lists(st.tuples(SYSTEMD_KEYS, VALUES), max_size=10),
@@ -93,6 +98,7 @@ def test_whatever_a_service_says_our_parser_takes_what_comes_out(
         units(converted(Path(directory), files, *files))
 
 
+@patient
 @given(st.lists(st.tuples(PROGRAM_KEYS, VALUES), max_size=10), st.lists(st.tuples(PROGRAM_KEYS, VALUES), max_size=3))
 def test_whatever_a_program_says_our_parser_takes_what_comes_out(
     web: list[tuple[str, str]], other: list[tuple[str, str]]
@@ -103,6 +109,7 @@ def test_whatever_a_program_says_our_parser_takes_what_comes_out(
         units(converted(Path(directory), {"a.conf": "\n".join(lines)}))
 
 
+@patient
 @given(st.lists(st.one_of(st.text(st.sampled_from("$%{i}a-"), max_size=6), st.sampled_from(["\1", "\2"])), max_size=6))
 def test_literals_and_references_beside_each_other(pieces: list[str]) -> None:
     """\\1 stands for a variable, \\2 for the instance."""
@@ -120,6 +127,7 @@ def test_literals_and_references_beside_each_other(pieces: list[str]) -> None:
 NAMES = st.text(st.sampled_from(string.ascii_letters + " .\"'\\é-_"), min_size=1, max_size=8)
 
 
+@patient
 @given(
     st.dictionaries(
         st.from_regex(r"[A-Za-z]{1,5}", fullmatch=True),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.unit.expand import expand_unit
+from supervisor.unit.graph import Graph
 from supervisor.unit.model import Command, ExitType, KillMode, RestartPolicy, ServiceType, Unit
 from tests.support.converted import argv, converted, remarks, units
 
@@ -81,6 +82,24 @@ def test_environment_is_quoted_by_word_and_its_dollars_mean_nothing(tmp_path: Pa
         "web.service:4 Service.Environment: lost: 'bad' is not NAME=value",
         "web.service:4 Service.Environment: lost: '1x=2' is not NAME=value",
     ]
+
+
+@pytest.mark.parametrize(
+    "written, taken, why",
+    [
+        (r"A=1 B=a\qb C=3", {"A": "1"}, r"\q is no escape"),
+        (r"A=\%n", {}, r"\% is no escape"),
+        (r"A=\\%n B=2", {"A": r"\web.service", "B": "2"}, ""),
+        ("A=1 'B=2", {"A": "1"}, "the quote ' is never closed"),
+    ],
+)
+def test_of_an_environment_line_that_is_wrong_counts_what_came_before(
+    tmp_path: Path, written: str, taken: dict[str, str], why: str
+) -> None:
+    """As systemd 252 does it; in a command line it keeps an escape that it does not know."""
+    unit, said = one(tmp_path, service(f"Environment={written}"))
+    assert dict(unit.service.execution.environment) == taken
+    assert [line for line in said if why and why in line] or not why
 
 
 def test_a_variable_that_stands_alone_is_cut(tmp_path: Path) -> None:
@@ -328,3 +347,32 @@ ExecStart=/srv/app/venv/bin/app migrate
     assert (app.service.type, app.service.restart.limit_interval_sec) == (ServiceType.NOTIFY, 300)
     assert (app.dependencies.requires, migrate.dependencies.before) == (("proxy",), ("app",))
     assert not [line for line in remarks(conversion) if "not known to `podvisor convert`" in line]
+
+
+def test_what_is_no_unit_after_all_is_required_by_nobody(tmp_path: Path) -> None:
+    files = {
+        "web.service": "[Unit]\nRequires=db.service\nAfter=db.service\n[Service]\nExecStart=/bin/w\n",
+        "db.service": "[Unit]\nRequires=disk.service\n[Service]\nExecStart='/bin/d\n",
+        "disk.service": "[Service]\nExecStart=/bin/disk\n",
+    }
+    conversion = converted(tmp_path, files, *files)
+    found = units(conversion)
+    assert set(found) == {"web", "disk"}
+    assert found["web"].dependencies.requires == found["web"].dependencies.after == ()
+    assert any(
+        line.startswith("web.service:2 Unit.Requires: lost: db.service is no unit") for line in remarks(conversion)
+    )
+
+
+def test_a_circle_is_cut(tmp_path: Path) -> None:
+    files = {
+        "a.service": "[Unit]\nAfter=b.service\nBefore=d.service\n[Service]\nExecStart=/bin/a\n",
+        "b.service": "[Unit]\nAfter=c@1.service\n[Service]\nExecStart=/bin/b\n",
+        "c@.service": "[Unit]\nAfter=a.service\n[Service]\nExecStart=/bin/c\n",
+        "d.service": "[Unit]\nBefore=a.service\n[Service]\nExecStart=/bin/d\n",
+        "e.service": "[Unit]\nAfter=e.service d.service\n[Service]\nExecStart=/bin/e\n",
+    }
+    conversion = converted(tmp_path, files, *files)
+    found = units(conversion, "1").values()
+    assert Graph.of(found).cycle() == ()
+    assert len([line for line in remarks(conversion) if "they would wait in a circle" in line]) == 3

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.engine.model.arbiter import GO_ON, Arbiter, ArbiterSettings, Situation, Verdict, tick
+from supervisor.engine.model.arbiter import GO_ON, Arbiter, ArbiterSettings, GivenUp, Situation, Verdict, at_once, tick
 
 SETTINGS = ArbiterSettings(interval_sec=3.0, threshold=5)
 
@@ -116,3 +116,34 @@ def test_the_end_comes_only_after_a_whole_threshold_of_plain_abnormal_ticks(
         generation = situation.generation
         arbiter, verdict = tick(arbiter, situation, SETTINGS, now)
         assert verdict.end_supervisor is (plain >= SETTINGS.threshold)
+
+
+# --- a unit that has given up -----------------------------------------------------------------------------------------
+
+BROKEN = GivenUp("StartLimitAction of store: 5 starts", success=False)
+FINISHED = GivenUp("StartLimitAction of job: 5 starts", success=True)
+
+
+def test_a_unit_that_has_given_up_is_not_counted_but_decided_at_once() -> None:
+    verdict = at_once(Situation(given_up=(BROKEN,)))
+    assert verdict == Verdict(end_supervisor=True, reason=BROKEN.reason)
+    assert tick(Arbiter(), Situation(given_up=(BROKEN,)), SETTINGS, 3.0)[1] == verdict
+
+
+def test_a_freeze_holds_it_back_and_the_tick_after_it_does_not() -> None:
+    """While the engines are relaunched the supervisor does not end itself over the monitor."""
+    frozen = Situation(given_up=(BROKEN,), frozen=True)
+    assert at_once(frozen) == GO_ON
+    arbiter, verdict = run([frozen] * 100)
+    assert verdict == GO_ON
+    assert tick(arbiter, Situation(given_up=(BROKEN,), generation=1), SETTINGS, 303.0)[1].end_supervisor
+
+
+def test_a_reason_to_restart_the_container_outweighs_work_that_is_done() -> None:
+    assert at_once(Situation(given_up=(FINISHED,))) == Verdict(True, FINISHED.reason, success=True)
+    for given_up in ((FINISHED, BROKEN), (BROKEN, FINISHED)):
+        assert at_once(Situation(given_up=given_up)) == Verdict(True, BROKEN.reason)
+
+
+def test_when_nobody_has_given_up_only_ticks_decide() -> None:
+    assert at_once(ABNORMAL) == GO_ON

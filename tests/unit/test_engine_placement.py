@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from supervisor.engine.model.placement import Place, misfit, placed, standalone, variables
 from supervisor.unit.endpoints import management_port
@@ -150,7 +151,9 @@ def test_a_gang_without_a_controller_stands_where_its_settings_say() -> None:
         "DP_RANK": "1",
     }
     assert made.endpoints[0].headless, "one rank over both nodes"
-    assert not placed(alone, Place(1, made.node_addrs, master_port=29500, dp_size=2)).endpoints[0].headless
+    each = Place(1, made.node_addrs, master_port=29500, dp_size=2)
+    assert not placed(alone, each).endpoints[0].headless
+    assert placed(alone, replace(each, one_server=True)).endpoints[0].headless
     assert why_not(made) is None
 
 

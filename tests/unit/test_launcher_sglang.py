@@ -108,6 +108,7 @@ def engine_of(row: Row) -> Engine:
 
 
 @pytest.mark.seed("S32")
+@pytest.mark.seed("S22")
 @pytest.mark.parametrize("row", TOPOLOGIES.values(), ids=TOPOLOGIES)
 def test_the_command_line_of_every_rank(row: Row) -> None:
     found = plans(engine_of(row), row.nnodes, epoch=row.epoch, role=row.role)

@@ -133,6 +133,7 @@ def engine_of(row: Row) -> Engine:
 
 
 @pytest.mark.seed("S32")
+@pytest.mark.seed("S22")
 @pytest.mark.parametrize("row", TOPOLOGIES.values(), ids=TOPOLOGIES)
 def test_the_command_line_of_every_rank(row: Row) -> None:
     found = plans(engine_of(row), row.nnodes, epoch=row.epoch)
@@ -289,6 +290,7 @@ def test_the_engine_does_not_give_its_own_start_up_before_podvisor_does(limit: f
 # --- prefill and decode ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("S22")
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 def test_the_transfer_has_one_port_in_all_epochs(role: str) -> None:
     """envs.py: VLLM_NIXL_SIDE_CHANNEL_PORT and _HOST, VLLM_MOONCAKE_BOOTSTRAP_PORT."""

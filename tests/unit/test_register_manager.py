@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from supervisor import wire
+from supervisor.engine.model import progress
 from supervisor.engine.model.operation import Operation
 from supervisor.engine.register_manager import STATE_FILE, RegisterManager, ServicePorts
 from supervisor.wire import Step
@@ -75,6 +77,16 @@ def test_engines_of_this_boot_are_told_to_a_controller_that_forgot_them(tmp_path
         4,
         operation.placement.endpoints,
     )
+
+
+@pytest.mark.parametrize("nnodes, told", [(1, True), (2, False)])
+def test_an_engine_that_its_own_unit_started_is_no_rank_of_a_gang(nnodes: int, told: bool, tmp_path: Path) -> None:
+    """Taken for one, it would be stopped as soon as that of another node is in a later epoch."""
+    identity = replace(IDENTITY, nnodes=nnodes)
+    kept = RegisterManager(identity, ServicePorts(("10000",), ("10001",)), tmp_path)
+    rig = Rig()
+    rig.feed(progress.StartedLocally(placement(instance_id=0, epoch=1), 1))
+    assert (kept.reregister_message(rig.state, now=0.0) is not None) is told
 
 
 @pytest.mark.parametrize("written", [b"", b"{", b'{"epoch": "many"}'])

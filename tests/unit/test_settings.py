@@ -13,7 +13,6 @@ from controller.settings import FaultToleranceSection as ControllerFaultToleranc
 from supervisor.identity import pod_of
 from supervisor.settings import (
     FOREIGN,
-    NOT_CARRIED_OUT,
     AuthSection,
     ConfigurationError,
     FaultToleranceSection,
@@ -227,10 +226,10 @@ engine_relaunch_pol_interval_sec = 1
          "60 s must be at least three heartbeats (90 s)"),
         ('[supervisor]\ncontroller_url = "http://a"\nhost = "0.0.0.0"\n',
          "podvisor.toml:3: supervisor.host: 0.0.0.0 can be reached from elsewhere: "
-         "set auth.token_file, or auth.allow_anonymous = true"),
+         "set auth.token_file or [tls], or auth.allow_anonymous = true"),
         ('[supervisor]\ncontroller_url = "http://a"\n',
          "podvisor.toml: supervisor.host: the pod's address can be reached from elsewhere: "
-         "set auth.token_file, or auth.allow_anonymous = true"),
+         "set auth.token_file or [tls], or auth.allow_anonymous = true"),
         ('[supervisor]\ncontroller_url = "http://a"\nhost = "::1"\nnnodes = 2\n',
          "podvisor.toml: supervisor.job_name: "
          "must be set: nothing in the environment tells which 2 pods belong together"),
@@ -241,15 +240,6 @@ engine_relaunch_pol_interval_sec = 1
 @pytest.mark.seed("S24")
 def test_what_does_not_fit_together(tmp_path: Path, text: str, complaint: str) -> None:
     assert _complaints(tmp_path, text) == [complaint]
-
-
-@pytest.mark.parametrize("name", NOT_CARRIED_OUT)
-def test_what_would_give_a_false_feeling_of_safety_is_refused(tmp_path: Path, name: str) -> None:
-    section, _, key = name.partition(".")
-    written = 30 if key.endswith("_sec") else '"/x"'
-    assert _complaints(tmp_path, f"[{section}]\n{key} = {written}\n") == [
-        f"podvisor.toml:2: {name}: known, but not carried out by this version: leave it out"
-    ]
 
 
 def test_a_relation_is_located_at_the_variable_that_broke_it(tmp_path: Path) -> None:

@@ -372,3 +372,34 @@ async def test_a_report_that_is_repeated_is_told_once(autojump_clock: MockClock)
         assert len(told) == 1
         await world.until_active(epoch=2)
         assert len(world.it.registry.closed_runs) == 2
+
+
+@pytest.mark.parametrize("killed_before", [False, True], ids=["told at once", "told while a run is open"])
+async def test_a_device_that_is_gone_restarts_the_containers_and_nothing_in_place(
+    killed_before: bool, autojump_clock: MockClock
+) -> None:
+    async with open_world() as world:
+        gang = world.add_gang(size=2, script=Script(prepare_sec=5))
+        await world.until_active()
+        report = wire.SoftwareFaultMsg(
+            exception_type="device_fault",
+            exception_message="hardware: engine: DeviceHealthProbe nvidia-smi: exit status 9",
+            engine_id=1,
+            engine_status=wire.EngineHealth.DEAD,
+            pod_ip=gang[1].ip,
+            job_name="job",
+            epoch=1,
+            boot_id=gang[1].boot_id,
+            pid=4711,
+            category=wire.FaultCategory.HARDWARE,
+        )
+        if killed_before:
+            gang[1].kill_engine()
+            await world.until(lambda: len(world.did("prepare")) > 2)  # those of the cold start were two
+        answer = await world.client.post("/controller/report_software_fault", content=wire.encode(report))
+        assert wire.decode(wire.FaultAnswer, answer.content).recovery is wire.Recovery.NONE
+        await world.until(lambda: [fake.boots for fake in gang] == [2, 2])
+        closed = world.it.registry.closed_runs[0]
+        assert (closed.outcome, closed.phase) == ("phase2", 2)
+        assert "hardware" in closed.message
+        await world.until_active(epoch=2)

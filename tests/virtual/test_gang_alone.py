@@ -46,6 +46,16 @@ async def test_it_starts_after_a_while_and_is_taken_over_by_a_controller_that_co
         assert len(pod.boots) == 1
 
 
+async def test_all_engines_of_the_pod_are_started_and_taken_over(autojump_clock: MockClock) -> None:
+    async with open_gang(1, without_controller=True, endpoints=2) as gang:
+        (pod,) = gang.pods
+        await gang.until(lambda: pod.serves, within=PATIENCE_SEC + 10)
+        assert pod.state.endpoint_ids == (0, 1)
+        await gang.start_controller()
+        await taken_over(gang, pod)
+        assert pod.spawns() == 2
+
+
 @pytest.mark.parametrize("after_sec", [29.9, 30.0, 30.05, 30.1, 30.12, 30.5, 34.0, 35.3])
 async def test_a_controller_that_comes_at_that_very_moment(autojump_clock: MockClock, after_sec: float) -> None:
     """Whoever is first, one engine is started, once, and it is known where it belongs."""

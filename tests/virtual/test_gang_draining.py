@@ -168,3 +168,17 @@ async def test_after_the_last_word_nothing_is_heard_of_it_that_would_bring_the_i
         await gang.until(lambda: gang.instance is None, within=2)
         await trio.sleep(60)
         assert gang.instance is None
+
+
+async def test_all_engines_of_a_pod_finish_their_requests(autojump_clock: MockClock) -> None:
+    async with open_gang(script=Script(stop_sec=REQUESTS_SEC), supervisor=PATIENT, endpoints=2) as gang:
+        await gang.until_active()
+        first, second = gang.pods
+        terminate(second)
+        await gang.until(lambda: first.state.drained, within=60)
+        assert first.it.processes.alive("engine") == 0
+        assert second.it.processes.alive("engine") == 2
+        await gang.until(lambda: bool(second.ended), within=60)
+        stopped = [record.who for record in gang.did("stopped")[-4:]]
+        assert stopped == [first.ip] * 2 + [second.ip] * 2
+        assert [run.reason for run in gang.runs] == ["assemble"]

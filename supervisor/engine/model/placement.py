@@ -41,12 +41,14 @@ class Place(msgspec.Struct, frozen=True):
     """One for each node."""
     master_port: int
     dp_size: int
+    one_server: bool = False
+    """Node rank 0 alone serves."""
 
 
 def placed(alone: StartCmdMsg, place: Place) -> StartCmdMsg:
     """A `standalone` placement, put where the settings say. Its endpoints are numbered as a controller numbers them."""
     nnodes, each = len(place.node_addrs), len(alone.endpoints)
-    headless = place.node_rank > 0 and place.dp_size < nnodes
+    headless = place.node_rank > 0 and (place.one_server or place.dp_size < nnodes)
     return replace(
         alone,
         endpoints=tuple(

@@ -8,10 +8,11 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from supervisor.engine.model import freeze
+from supervisor.engine.model import alone, freeze
 from supervisor.engine.model.commands import begin_prepare, begin_start
+from supervisor.engine.model.condition import DeviceLost, Recovered, Restoring, device_lost, recovered, restoring
 from supervisor.engine.model.operation import Action, Operation, OperationSettings, Report
-from supervisor.wire import FaultCategory, Recovery, RecoveryState, StartCmdMsg, Step
+from supervisor.wire import FaultCategory, Recovery, StartCmdMsg, Step
 
 
 class Stopped(msgspec.Struct, frozen=True):
@@ -49,29 +50,6 @@ class EngineDied(msgspec.Struct, frozen=True):
 
     reason: str
     endpoint_id: int = 0
-
-
-class Recovered(msgspec.Struct, frozen=True):
-    """The recovery has ended; `error`: the engine could not be asked, or did not do it."""
-
-    number: int
-    error: str | None
-
-
-class DeviceLost(msgspec.Struct, frozen=True):
-    """DeviceHealthProbe failed after the endpoint's engine had died."""
-
-    endpoint_id: int
-    epoch: int
-    reason: str
-
-
-class Restoring(msgspec.Struct, frozen=True):
-    """Whether a snapshot of the endpoint's engine is being restored."""
-
-    number: int
-    """Of the endpoint in this pod."""
-    under_way: bool
 
 
 class ReportAccepted(msgspec.Struct, frozen=True):
@@ -198,12 +176,11 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
         case EngineDied(reason, endpoint_id):
             return _engine_died(state, reason, endpoint_id, now)
         case Recovered():
-            return _recovered(state, event)
+            return recovered(state, event)
         case DeviceLost():
-            return _device_lost(state, event)
-        case Restoring(number, under_way):
-            others = state.restoring - {number}
-            return replace(state, restoring=others | {number} if under_way else others), ()
+            return device_lost(state, event)
+        case Restoring():
+            return restoring(state, event), ()
         case ReportAccepted():
             return _report_accepted(state, event, settings, now)
         case ReportUndelivered(epoch):
@@ -215,11 +192,11 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
         case StartedLocally():
             return _started_locally(state, event, now), ()
         case ControllerAbsent(placement, reason):
-            return _controller_absent(state, placement, reason, settings, now)
+            return alone.begin(state, placement, reason, settings, now)
         case ControllerFound():
-            return _controller_found(state, now)
+            return alone.give_way(state, now)
         case Adopted(instance_id):
-            return _adopted(state, instance_id)
+            return alone.adopt(state, instance_id)
         case Held(by):
             return replace(state, held_by=by, dead=frozenset(), freeze=None), ()
         case Released():
@@ -286,25 +263,6 @@ def _engine_died(state: Operation, reason: str, endpoint_id: int, now: float) ->
     return replace(state, dead=dead), (Report("error", f"engine of epoch {state.epoch} died: {reason}"),)
 
 
-def _recovered(state: Operation, event: Recovered) -> Outcome:
-    known = state.recovery
-    if known is None or known.number != event.number:
-        return state, ()  # overtaken by a relaunch
-    if event.error is None:
-        done = replace(known, state=RecoveryState.DONE)
-        return replace(state, recovery=done), (Report("info", "the engine has recovered without a restart"),)
-    failed = replace(known, state=RecoveryState.FAILED, error=event.error)
-    return replace(state, recovery=failed), (Report("error", f"the engine did not recover: {event.error}"),)
-
-
-def _device_lost(state: Operation, event: DeviceLost) -> Outcome:
-    """Unfrozen at once: no recovery in place can help. An operation that has begun meanwhile asks by itself."""
-    if event.endpoint_id not in state.dead or event.epoch != state.epoch or state.busy:
-        return state, ()
-    lost = replace(state, device_fault=event.reason, freeze=None)
-    return lost, (Report("error", f"{event.reason}: not to be relaunched in place; unfrozen"),)
-
-
 def _report_accepted(state: Operation, event: ReportAccepted, settings: OperationSettings, now: float) -> Outcome:
     """Freeze only for a recovery that will be tried, for this epoch, and while the switch is on (S12, S13)."""
     if event.epoch != state.epoch or state.busy or state.leaving is not None or state.held_by is not None:
@@ -366,41 +324,6 @@ def _started_locally(state: Operation, event: StartedLocally, now: float) -> Ope
         drained=False,
         relaunch_count=state.relaunch_count + event.again,
     )
-
-
-def _controller_absent(
-    state: Operation, placement: StartCmdMsg, reason: str, settings: OperationSettings, now: float
-) -> Outcome:
-    """Only a first start: whatever was started or prepared before belongs to an instance."""
-    if state.step is not Step.IDLE or state.ever_started or state.held_by is not None or state.leaving is not None:
-        return state, ()
-    alone = replace(state, epoch=state.epoch + 1, run_id=None, reason=reason, start_when_prepared=True)
-    begun, actions = begin_prepare(alone, placement, settings, now)
-    return begun, (*actions, Report("warning", f"started without a controller: {reason}"))
-
-
-def _controller_found(state: Operation, now: float) -> Outcome:
-    if not _about_to_start_alone(state):
-        return state, ()
-    waiting = replace(
-        _to(state, Step.IDLE, now),
-        serial=state.serial + 1,
-        placement=None,
-        start_when_prepared=False,
-        freeze=None,
-    )
-    return waiting, (Report("info", "the controller is there after all: it starts the engine"),)
-
-
-def _about_to_start_alone(state: Operation) -> bool:
-    return state.busy and state.start_when_prepared and not state.ever_started and state.instance_id == 0
-
-
-def _adopted(state: Operation, instance_id: int) -> Outcome:
-    if state.placement is None or state.instance_id != 0 or instance_id == 0:
-        return state, ()
-    placement = replace(state.placement, instance_id=instance_id)
-    return replace(state, placement=placement), (Report("info", f"the engine belongs to instance {instance_id} now"),)
 
 
 def _released(state: Operation) -> Outcome:
