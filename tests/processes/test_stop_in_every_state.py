@@ -19,6 +19,7 @@ from supervisor.service.operations import Surroundings
 from supervisor.service.service import Service
 from supervisor.unit.model import (
     Command,
+    Engine,
     ExecCheck,
     LivenessAction,
     LogLineCheck,
@@ -38,6 +39,8 @@ LEAVES_A_STUBBORN_ONE = Command(
     ("sh", "-c", "sh -c 'trap \"\" TERM; echo up; while :; do sleep 0.05; done' & sleep 0.3; exit 1")
 )
 UP = Probes(startup=Probe(LogLineCheck("up")))
+NEVER_UP = Probes(startup=Probe(LogLineCheck("never")))
+SICK = Probe(ExecCheck(Command(("false",))), period_sec=0.05, failure_threshold=1)
 SLOW = StopSettings(timeout_sec=1.0)
 SHORT = StopSettings(timeout_sec=0.3, relaunch_timeout_sec=0.5)
 
@@ -53,6 +56,7 @@ class Way:
 
     table: ServiceTable = FOREVER
     probes: Probes = field(default_factory=Probes)
+    engine: Engine | None = None
     then: Callable[[Service], None] | None = None
     """Done when it runs."""
     stops_first: bool = False
@@ -64,15 +68,12 @@ class Way:
 WAYS = {
     SubState.WAITING: Way(waits_for_ever=True),
     SubState.START_PRE: Way(replace(FOREVER, exec_start_pre=(HANGS,))),
-    SubState.LOADING: Way(replace(FOREVER, exec_start=HANGS), Probes(startup=Probe(LogLineCheck("never")))),
+    SubState.LOADING: Way(replace(FOREVER, exec_start=HANGS), NEVER_UP),
+    SubState.RESTORING: Way(probes=NEVER_UP, engine=Engine(restore_exec=HANGS)),
     SubState.START_POST: Way(replace(FOREVER, exec_start_post=(HANGS,))),
     SubState.READY: Way(replace(FOREVER, exec_start=HANGS)),
-    SubState.UNHEALTHY: Way(
-        probes=Probes(
-            liveness=Probe(ExecCheck(Command(("false",))), period_sec=0.05, failure_threshold=1),
-            liveness_action=LivenessAction.REPORT,
-        )
-    ),
+    SubState.UNHEALTHY: Way(probes=Probes(liveness=SICK, liveness_action=LivenessAction.REPORT)),
+    SubState.DIAGNOSE: Way(probes=Probes(liveness=SICK), engine=Engine(diagnose_exec=HANGS)),
     SubState.EXITED: Way(ServiceTable(type=ServiceType.ONESHOT, exec_start=Command(("true",)), remain_after_exit=True)),
     SubState.STOP: Way(replace(FOREVER, exec_stop=(HANGS,), stop=SHORT), stops_first=True),
     SubState.STOP_TERM: Way(
@@ -108,7 +109,10 @@ async def test_3_04_stop_works_from_every_state(wanted: SubState) -> None:
         await trio.sleep_forever()
 
     around = Surroundings(dependencies=never) if way.waits_for_ever else None
-    async with running(way.table, probes=way.probes, around=around) as service, trio.open_nursery() as nursery:
+    async with (
+        running(way.table, probes=way.probes, engine=way.engine, around=around) as service,
+        trio.open_nursery() as nursery,
+    ):
         service.ask_to_start("test")
         if way.then is not None:
             await service.wait_until(lambda state: state.pid is not None)
