@@ -21,7 +21,7 @@ from supervisor.unit.events import (
     StopTree,
     TreeGone,
 )
-from supervisor.unit.moves import Moment, Outcome, begin_invocation, rest, start_over, stopped, to
+from supervisor.unit.moves import Moment, Outcome, begin_invocation, rest, start_over, stopped, to, whose
 from supervisor.unit.restart import Ending, Result
 from supervisor.unit.state import Descent, Fault, Then
 from supervisor.unit.states import SubState
@@ -152,7 +152,7 @@ def descent_of(at: Moment) -> Descent:
 
 
 def words_of(descent: Descent) -> str:
-    return descent.reason if descent.asked_by is None else f"asked by {descent.asked_by}: {descent.reason}"
+    return descent.reason if descent.asked_by is None else f"asked by {whose(descent.asked_by, descent.reason)}"
 
 
 def _failure(at: Moment, fault: Fault, grace_sec: float) -> Descent:
@@ -210,7 +210,7 @@ def _conclude(at: Moment, descent: Descent) -> Outcome:
             return stopped(at, descent.asked_by, descent.reason), ()
         case Then.START:
             history = restart.forgiven(at.state.history)
-            return begin_invocation(at, history, f"asked by {descent.asked_by}: {descent.reason}", restarts=1)
+            return begin_invocation(at, history, words_of(descent), restarts=1)
         case Then.COMPLETE if at.rules.remain_after_exit:
             state = replace(at.state, descent=None, ready=True, ready_once=True, healthy_since=at.now)
             return to(state, SubState.EXITED, at.now, "done"), ()

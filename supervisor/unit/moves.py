@@ -61,9 +61,14 @@ def rest(at: Moment, sub_state: SubState, reason: str) -> UnitState:
     return replace(to(at.state, sub_state, at.now, reason), ended=at.state.invocation, complaints=())
 
 
+def whose(asked_by: str | None, reason: str) -> str:
+    """Who wanted it, and why, if it was said."""
+    return f"{asked_by}: {reason}" if reason else f"{asked_by}"
+
+
 def stopped(at: Moment, asked_by: str | None, reason: str) -> UnitState:
     """This invocation is over because somebody wanted it to be."""
-    return replace(rest(at, SubState.DEAD, f"stopped by {asked_by}: {reason}"), stopped_by=asked_by)
+    return replace(rest(at, SubState.DEAD, f"stopped by {whose(asked_by, reason)}"), stopped_by=asked_by)
 
 
 def start_over(at: Moment) -> RestartHistory:
