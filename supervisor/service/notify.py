@@ -56,7 +56,7 @@ def event_of(name: str, value: str) -> Event | None:
         case "WATCHDOG", "trigger":
             return LivenessFailed("watchdog", "the unit triggered its own watchdog")
         case "EXTEND_TIMEOUT_USEC", digits if digits.isdecimal():
-            return TimeoutExtended(int(digits) / 1_000_000)
+            return TimeoutExtended(float(digits) / 1_000_000)
         case "STATUS", _:
             return Progressed(ProgressKind.WORK)
         case _:

@@ -2,8 +2,7 @@
 
 This table is the single source for parsing, for `did you mean`, for the JSON Schema and for the reference
 documentation. Names are systemd's (systemd.unit(5), systemd.service(5), systemd.exec(5), systemd.kill(5)) and
-Kubernetes' for probes. What a key has to do with other keys is in `cross_checks.py`; keys that are known but not
-carried out yet are listed in `unsupported.py`.
+Kubernetes' for probes. What a key has to do with other keys is in `cross_checks.py`.
 """
 
 from __future__ import annotations

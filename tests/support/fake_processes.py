@@ -57,6 +57,8 @@ class FakeProcesses:
         self.spawned: list[tuple[float, tuple[str, ...]]] = []
         """When what was started."""
         self.ladders: list[Ladder] = []
+        self.ended: dict[str, ExitStatus] = {}
+        """Of each program, how the latest of its processes ended."""
         self.most_alive: dict[str, int] = {}
         """Of each program, the most that ever lived at a time."""
         self._nursery = nursery
@@ -138,7 +140,7 @@ class FakeProcesses:
         if not (by_itself and tree.program.leaves_orphan):
             tree.left = False
         if not tree.child.exited.is_set():
-            tree.child.status = status
+            tree.child.status = self.ended[tree.argv[0]] = status
             tree.child.exited.set()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,7 @@ def test_what_a_tree_used_between_two_looks() -> None:
         ("WATCHDOG", "trigger", LivenessFailed("watchdog", "the unit triggered its own watchdog")),
         ("EXTEND_TIMEOUT_USEC", "5000000", TimeoutExtended(5.0)),
         ("EXTEND_TIMEOUT_USEC", "soon", None),
+        ("EXTEND_TIMEOUT_USEC", "9" * 4000, TimeoutExtended(math.inf)),  # one datagram must not end a supervisor
         ("STATUS", "loading", Progressed(ProgressKind.WORK)),
         ("MAINPID", "7", None),
         ("X_OTHER", "1", None),
