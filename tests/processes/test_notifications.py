@@ -92,6 +92,14 @@ def dropped(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == notifications.__name__]
 
 
+async def alone(service: Service) -> int:
+    """Ready, and the process that was spawned has ended: the other one's parent are we."""
+    pid = await ready(service)
+    await spawned(service).exited.wait()
+    assert service.state.sub_state is SubState.READY
+    return pid
+
+
 async def ended(service: Service) -> UnitState:
     state = await service.wait_until(lambda state: state.at_rest)
     assert procfs.children_of_ours() == ()
@@ -105,10 +113,8 @@ DAEMON = "in_a_child(takes_over)"
 async def test_a_program_that_forks_and_ends_goes_on_as_the_one_that_it_named(attempt: int) -> None:
     """It ends in the moment after the word was sent: that is told first, whichever is seen first."""
     async with running(notifying(DAEMON)) as service:
-        pid = await ready(service)
+        pid = await alone(service)
         assert pid != spawned(service).pid
-        await spawned(service).exited.wait()
-        assert service.state.sub_state is SubState.READY
         assert await service.kill(signal.SIGUSR1, Whom.MAIN) == (pid,)
         state = await ended(service)
         assert state.last_ending is not None
@@ -118,8 +124,7 @@ async def test_a_program_that_forks_and_ends_goes_on_as_the_one_that_it_named(at
 
 async def test_the_signal_that_ended_it_is_known_too() -> None:
     async with running(notifying("in_a_child(lambda done: (os.setsid(), takes_over(done)))")) as service:
-        pid = await ready(service)
-        await spawned(service).exited.wait()
+        pid = await alone(service)
         os.kill(pid, signal.SIGSEGV)
         state = await ended(service)
         assert state.last_ending is not None
@@ -173,7 +178,7 @@ in_a_child(takes_over)
 os._exit(0)
 """
     async with running(notifying(program)) as service:
-        pid = await ready(service)
+        pid = await alone(service)
         os.kill(pid, signal.SIGUSR1)
         state = await ended(service)
         assert state.last_ending is not None
@@ -245,7 +250,7 @@ sleep()
 
 async def test_a_stop_ends_what_was_handed_over_to_in_a_session_of_its_own() -> None:
     async with running(notifying("in_a_child(lambda done: (os.setsid(), takes_over(done)))")) as service:
-        pid = await ready(service)
+        pid = await alone(service)
         report = await service.stop(asked_by="test", reason="test")
         assert report.gone
         assert not alive(pid)
@@ -265,7 +270,7 @@ in_a_child(takes_over)
 """
     pids = tmp_path / "pids"
     async with running(notifying(program, pids, exit_type=ExitType.CGROUP)) as service:
-        pid = await ready(service)
+        pid = await alone(service)
         (other,) = map(int, await told(pids))
         os.kill(pid, signal.SIGUSR1)
         await gone(pid)
@@ -274,6 +279,29 @@ in_a_child(takes_over)
         state = await ended(service)
         assert state.last_ending is not None
         assert (state.last_ending.pid, state.last_ending.code) == (pid, 7)
+
+
+async def test_of_all_its_processes_one_may_take_over_when_the_main_one_is_dead(tmp_path: Path) -> None:
+    program = """
+def waits(done):
+    on(signal.SIGUSR1, lambda: os._exit(9))
+    on(signal.SIGUSR2, lambda: say(f"MAINPID={os.getpid()}"))
+    note(str(os.getpid()))
+    done()
+in_a_child(waits)
+say("READY=1")
+"""
+    pids = tmp_path / "pids"
+    async with running(notifying(program, pids, exit_type=ExitType.CGROUP)) as service:
+        first = await alone(service)
+        (other,) = map(int, await told(pids))
+        assert service.state.pid == first
+        os.kill(other, signal.SIGUSR2)
+        await service.wait_until(lambda state: state.pid == other)
+        os.kill(other, signal.SIGUSR1)
+        state = await ended(service)
+        assert state.last_ending is not None
+        assert (state.last_ending.pid, state.last_ending.code) == (other, 9)
 
 
 STOPS_BY_ITSELF = """
