@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RELAUNCH_REASON = "asked for by an operator"
-
 
 class PodOperations:
     def __init__(self, pod: Pod) -> None:
@@ -104,9 +102,7 @@ class PodOperations:
                 async with trio.open_nursery() as nursery:
                     for service in supervision.engine.services:
                         name = service.unit.name
-                        nursery.start_soon(
-                            partial(self._pod.units.restart, name, asked_by=asked_by, reason=RELAUNCH_REASON)
-                        )
+                        nursery.start_soon(partial(self._pod.units.restart, name, asked_by=asked_by, reason="relaunch"))
             except* StartFailed as failures:
                 why = "; ".join(str(failure) for failure in failures.exceptions)
                 raise Refused(f"cannot relaunch {supervision.engine.name}: {why}") from failures
@@ -192,11 +188,11 @@ class PodOperations:
                     await self._pod.units.start(name, asked_by=asked_by)
             case "stop":
                 self._hold(service, asked_by)
-                await self._pod.units.stop(name, asked_by=asked_by, reason="asked for")
+                await self._pod.units.stop(name, asked_by=asked_by, reason="")
                 if service.state.sub_state is SubState.UNKILLABLE:
                     raise Refused(f"cannot stop {name}: {service.state.reason}")
             case "restart":
-                await self._pod.units.restart(name, asked_by=asked_by, reason="asked for")
+                await self._pod.units.restart(name, asked_by=asked_by, reason="restart")
             case "reset-failed":
                 service.reset_failed()
             case _:

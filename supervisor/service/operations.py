@@ -93,6 +93,10 @@ class Operations:
                 work = partial(self._run_commands, which, tell)
             case ev.Spawn(restores=restores):
                 work = partial(self._spawn, nursery, tell, restores)
+            case ev.FollowMain():
+                if self.invocation is not None:
+                    self.invocation.follow(order)
+                return
             case ev.StopTree():
                 work = partial(self._stop_tree, order, tell)
             case ev.Diagnose():
@@ -162,7 +166,7 @@ class Operations:
         if launch is None or launch.diagnose is None or invocation is None or invocation.child is None:
             tell(ev.CommandsDone("there is nothing to diagnose"))
             return
-        self.diagnosis = Diagnosis(self._processes, launch, launch.diagnose, invocation.child.pid)
+        self.diagnosis = Diagnosis(self._processes, launch, launch.diagnose, invocation.child.main.pid)
         if await self.diagnosis.run():
             tell(ev.CommandsDone())
 
@@ -203,8 +207,8 @@ class Operations:
             return
         self.stop_report = StopReport.of(await invocation.stop(self._ladder(invocation, order)))
         await invocation.end()
-        child = invocation.child
-        exited = None if child is None or child.status is None else exit_of(child.status)
+        main = None if invocation.child is None else invocation.child.main
+        exited = None if main is None or main.status is None else exit_of(main.status)
         tell(ev.TreeGone(exited, self.stop_report.survivors, self.stop_report.left_behind))
 
     def _ladder(self, invocation: Invocation, order: ev.StopTree) -> Ladder:

@@ -141,7 +141,7 @@ class Units:
         along = self._ours(self._graph.stopped_with(name))
         self._relations.forget({name, *along})
         try:
-            why = f"{name} is stopped: {reason}"
+            why = f"{name} is stopped: {reason}" if reason else f"{name} is stopped"
             await self._stop_in_order(along, self._graph, asked_by=asked_by, reason=why)
             return await service.stop(asked_by=asked_by, reason=reason)
         finally:

@@ -145,6 +145,8 @@ SERVICE = _entries(
     Key("RemainAfterExit", "remain_after_exit", boolean, "a oneshot stays active after a clean exit"),
     Key("ExitType", "exit_type", member_of(model.ExitType),
         "the unit ends with its main process, or with the last process of its tree"),
+    Key("NotifyAccess", "notify_access", member_of(model.NotifyAccess),
+        "whose notifications are taken: all processes' of the unit's tree, or the main one's alone"),
     Key("WatchdogSec", "watchdog_sec", _interval, "WATCHDOG=1 must come this often", "off"),
     Key("WatchdogSignal", "watchdog_signal", signal_name, "sent when it does not"),
     Key("Restart", "restart.policy", member_of(model.RestartPolicy), "after which ends the unit is restarted"),

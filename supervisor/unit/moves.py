@@ -26,6 +26,8 @@ class Moment(msgspec.Struct, frozen=True):
 
 Outcome = tuple[UnitState, tuple[Action, ...]]
 
+TRIGGERED = "it triggered its own watchdog (WATCHDOG=trigger)"
+
 OVERSLEPT_SEC = 0.5
 """A timer that goes off later than this tells that we were stopped (SIGSTOP, a frozen container, a paused machine).
 
@@ -61,9 +63,14 @@ def rest(at: Moment, sub_state: SubState, reason: str) -> UnitState:
     return replace(to(at.state, sub_state, at.now, reason), ended=at.state.invocation, complaints=())
 
 
+def whose(asked_by: str | None, reason: str) -> str:
+    """Who wanted it, and why, if it was said."""
+    return f"{asked_by}: {reason}" if reason else f"{asked_by}"
+
+
 def stopped(at: Moment, asked_by: str | None, reason: str) -> UnitState:
     """This invocation is over because somebody wanted it to be."""
-    return replace(rest(at, SubState.DEAD, f"stopped by {asked_by}: {reason}"), stopped_by=asked_by)
+    return replace(rest(at, SubState.DEAD, f"stopped by {whose(asked_by, reason)}"), stopped_by=asked_by)
 
 
 def start_over(at: Moment) -> RestartHistory:
@@ -71,8 +78,15 @@ def start_over(at: Moment) -> RestartHistory:
     return at.state.history if clock is None else restart.start_took(at.state.history, at.now - clock.began_at)
 
 
+def watchdog_sec(at: Moment) -> float:
+    """Infinity: there is none."""
+    if at.state.watchdog_sec is not None:
+        return at.state.watchdog_sec
+    return math.inf if at.rules.watchdog_sec is None else at.rules.watchdog_sec
+
+
 def watchdog_deadline(at: Moment) -> float:
-    return math.inf if at.rules.watchdog_sec is None else at.now + at.rules.watchdog_sec
+    return at.now + watchdog_sec(at)
 
 
 def complaint_words(state: UnitState) -> str:

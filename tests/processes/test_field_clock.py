@@ -18,6 +18,7 @@ from tests.support.running_supervisor import (
     program,
     service,
     shell,
+    socket_of,
     write_files,
 )
 
@@ -90,7 +91,7 @@ async def test_3_18_a_clock_that_is_set_changes_nothing(tmp_path: Path) -> None:
     }
     arguments = write_files(tmp_path, {"crashes": feeds, "probed": probed})
     async with program("env", *clock.variables, *PODVISOR, *arguments) as begun:
-        running = RunningSupervisor(begun.process, tmp_path)
+        running = RunningSupervisor(begun.process, socket_of(tmp_path))
         running.stderr, running.stdout = begun.stderr, begun.stdout
         probed_pid = await running.started("probed")
         await running.online()

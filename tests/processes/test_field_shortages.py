@@ -19,6 +19,7 @@ from tests.support.running_supervisor import (
     program,
     service,
     shell,
+    socket_of,
     supervisor,
     write_files,
 )
@@ -37,7 +38,7 @@ async def test_a_full_disk_stops_no_unit_and_no_command(tmp_path: Path) -> None:
     fill = f'mount -t tmpfs -o size=64k full {disk} && head -c 1M /dev/zero > {disk}/zeros; exec "$@"'
     command = ("unshare", "--mount", "--propagation", "private", "sh", "-c", fill, "sh", *PODVISOR, *arguments)
     async with program(*command) as begun:
-        running = RunningSupervisor(begun.process, tmp_path)
+        running = RunningSupervisor(begun.process, socket_of(tmp_path))
         running.stderr, running.stdout = begun.stderr, begun.stdout
         await running.started("web")
         first = await running.started("other")

@@ -31,6 +31,7 @@ from tests.support.running_supervisor import (
     program,
     service,
     shell,
+    socket_of,
     write_files,
 )
 
@@ -220,7 +221,7 @@ async def test_what_cannot_be_looked_into_counts_as_alive(user: str | None, tmp_
     arguments = write_files(tmp_path, units)
     try:
         async with program(*UNREADABLE, *PODVISOR, *arguments) as begun:
-            running = RunningSupervisor(begun.process, tmp_path)
+            running = RunningSupervisor(begun.process, socket_of(tmp_path))
             running.stderr, running.stdout = begun.stderr, begun.stdout
             store = await running.started("store")
             await running.moved("engine", "loading", "ready")

@@ -19,6 +19,7 @@ from supervisor.service.operations import Surroundings
 from supervisor.service.service import Service
 from supervisor.unit.model import (
     Command,
+    Engine,
     ExecCheck,
     LivenessAction,
     LogLineCheck,
@@ -30,14 +31,23 @@ from supervisor.unit.model import (
 )
 from supervisor.unit.model import Service as ServiceTable
 from supervisor.unit.states import AT_REST, SubState
-from tests.support.real_services import FOREVER, NO_RESTART, running
+from tests.support.real_services import FOREVER, NO_RESTART, python, running
 
 HANGS = Command(("sh", "-c", "setsid sleep 600 & exec sleep 600"))
 STUBBORN = Command(("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"))
 LEAVES_A_STUBBORN_ONE = Command(
     ("sh", "-c", "sh -c 'trap \"\" TERM; echo up; while :; do sleep 0.05; done' & sleep 0.3; exit 1")
 )
+SAYS_THAT_IT_STOPS = r"""
+import os, socket, time
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.connect("\0" + os.environ["NOTIFY_SOCKET"][1:])
+s.send(b"READY=1\nSTOPPING=1")
+time.sleep(600)
+"""
 UP = Probes(startup=Probe(LogLineCheck("up")))
+NEVER_UP = Probes(startup=Probe(LogLineCheck("never")))
+SICK = Probe(ExecCheck(Command(("false",))), period_sec=0.05, failure_threshold=1)
 SLOW = StopSettings(timeout_sec=1.0)
 SHORT = StopSettings(timeout_sec=0.3, relaunch_timeout_sec=0.5)
 
@@ -53,6 +63,7 @@ class Way:
 
     table: ServiceTable = FOREVER
     probes: Probes = field(default_factory=Probes)
+    engine: Engine | None = None
     then: Callable[[Service], None] | None = None
     """Done when it runs."""
     stops_first: bool = False
@@ -64,16 +75,14 @@ class Way:
 WAYS = {
     SubState.WAITING: Way(waits_for_ever=True),
     SubState.START_PRE: Way(replace(FOREVER, exec_start_pre=(HANGS,))),
-    SubState.LOADING: Way(replace(FOREVER, exec_start=HANGS), Probes(startup=Probe(LogLineCheck("never")))),
+    SubState.LOADING: Way(replace(FOREVER, exec_start=HANGS), NEVER_UP),
+    SubState.RESTORING: Way(probes=NEVER_UP, engine=Engine(restore_exec=HANGS)),
     SubState.START_POST: Way(replace(FOREVER, exec_start_post=(HANGS,))),
     SubState.READY: Way(replace(FOREVER, exec_start=HANGS)),
-    SubState.UNHEALTHY: Way(
-        probes=Probes(
-            liveness=Probe(ExecCheck(Command(("false",))), period_sec=0.05, failure_threshold=1),
-            liveness_action=LivenessAction.REPORT,
-        )
-    ),
+    SubState.UNHEALTHY: Way(probes=Probes(liveness=SICK, liveness_action=LivenessAction.REPORT)),
+    SubState.DIAGNOSE: Way(probes=Probes(liveness=SICK), engine=Engine(diagnose_exec=HANGS)),
     SubState.EXITED: Way(ServiceTable(type=ServiceType.ONESHOT, exec_start=Command(("true",)), remain_after_exit=True)),
+    SubState.STOPPING: Way(ServiceTable(type=ServiceType.NOTIFY, exec_start=python(SAYS_THAT_IT_STOPS))),
     SubState.STOP: Way(replace(FOREVER, exec_stop=(HANGS,), stop=SHORT), stops_first=True),
     SubState.STOP_TERM: Way(
         ServiceTable(exec_start=STUBBORN, stop=StopSettings(timeout_sec=1.0)), UP, stops_first=True
@@ -108,7 +117,10 @@ async def test_3_04_stop_works_from_every_state(wanted: SubState) -> None:
         await trio.sleep_forever()
 
     around = Surroundings(dependencies=never) if way.waits_for_ever else None
-    async with running(way.table, probes=way.probes, around=around) as service, trio.open_nursery() as nursery:
+    async with (
+        running(way.table, probes=way.probes, engine=way.engine, around=around) as service,
+        trio.open_nursery() as nursery,
+    ):
         service.ask_to_start("test")
         if way.then is not None:
             await service.wait_until(lambda state: state.pid is not None)

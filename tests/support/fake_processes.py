@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import trio
 
 from supervisor.process.children import Child, ExitStatus, Spawn, SpawnError
-from supervisor.process.procfs import ProcessInfo
+from supervisor.process.procfs import Identity, ProcessInfo
 from supervisor.process.tail import Follower, Tail
 from supervisor.process.tree import Survivor, TreeReport
 from supervisor.service.processes import Ladder
@@ -114,6 +114,17 @@ class FakeProcesses:
     async def signal(self, child: Child, invocation_id: str, signum: int, whom: Whom) -> tuple[int, ...]:
         await trio.sleep(0)
         return (child.pid,) if self._trees[child.pid].left else ()
+
+    async def find_member(self, child: Child, invocation_id: str, pid: int) -> Identity | None:
+        await trio.sleep(0)
+        return (pid, 0)
+
+    def hand_over(self, child: Child, identity: Identity) -> None:
+        pid, started_ticks = identity
+        child.successor = None if identity == child.identity else Child(pid, trio.current_time(), started_ticks)
+
+    async def wait_exit(self, child: Child) -> None:
+        await child.exited.wait()
 
     async def tree_gone(self, child: Child, invocation_id: str) -> None:
         while self._trees[child.pid].left:

@@ -20,6 +20,7 @@ def _mood(path: str) -> str:
 
 def _answer(path: str, mood: str) -> tuple[str, str]:
     if path == "/health":
+        print(f"found healthy while {mood}", flush=True)
         return "200 OK", "ok"
     if path == "/metrics":
         if mood == "uncounted":

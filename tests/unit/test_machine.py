@@ -544,6 +544,15 @@ def test_stop_asks_then_kills_and_ends_inactive() -> None:
     assert life.state.ended == life.state.invocation
 
 
+def test_who_asks_need_not_say_why() -> None:
+    life = Life().up()
+    (ladder,) = life.see(ev.Stop("operator", ""))
+    assert isinstance(ladder, ev.StopTree)
+    assert ladder.reason == "asked by operator"
+    life.see(ev.TreeGone(KILLED))
+    assert life.state.reason == "stopped by operator"
+
+
 def test_a_second_stop_joins_the_first_and_may_be_in_a_hurry() -> None:
     life = Life().up()
     life.see(STOP)

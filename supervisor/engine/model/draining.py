@@ -58,7 +58,7 @@ def next_move(draining: Draining, settings: DrainSettings, now: float) -> Move:
     if draining.takes_requests:
         if now < routers_know:
             return Wait(routers_know, f"for {settings.delay_sec:g} s, until routers know that it leaves")
-        return StopEngine(settings.drain_sec, "drained: it ends when its requests are done")
+        return StopEngine(settings.drain_sec, "draining: it ends when its requests are done")
     if draining.released:
         return Over("released by the controller: no request needs this rank")
     ends = routers_know + settings.drain_sec
