@@ -59,7 +59,7 @@ def in_a_child(work):
 
 def takes_over(done):
     on(signal.SIGUSR1, lambda: os._exit(7))
-    say(f"MAINPID={os.getpid()}\\nREADY=1")
+    say(f"READY=1\\nMAINPID={os.getpid()}")
     done()
 """
 
