@@ -43,19 +43,18 @@ class Host(msgspec.Struct, frozen=True):
 
 def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit], secrets: Secrets) -> Host:
     """This container, through the one module that forks and reaps."""
-    redact = secrets.redact_bytes if any(unit.service.execution.credentials for unit in units) else None
     return Host(
         processes=LinuxProcesses(children),
         gate=partial(run_gate, children),
         segments_of=segments_of,
-        output_of=partial(_output, stdout, units[0].name if len(units) == 1 else None, redact),
+        output_of=partial(_output, stdout, units[0].name if len(units) == 1 else None, secrets.redact_bytes),
         write_stdout=stdout.write,
         secrets=secrets,
     )
 
 
 def _output(
-    stdout: ContainerStdout, alone: str | None, redact: Redact | None, unit: Unit, drops: DropObserver
+    stdout: ContainerStdout, alone: str | None, redact: Redact, unit: Unit, drops: DropObserver
 ) -> Output:
     """`alone`: the only unit there was at the start, whose lines need no name; those that a reload adds have one."""
     logging = unit.service.logging

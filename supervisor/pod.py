@@ -58,6 +58,10 @@ log = logging.getLogger(__name__)
 
 ASKED_BY = "podvisor"
 
+LEFT_FOR_STOP_SEC = 6.0
+"""So long before the deadline of an orderly end a drain is over, wherever it is: what else runs is still asked to end.
+"""
+
 
 class Pod:
     """Make it inside trio; `run` is its life, `leave` and `stop` its orderly end."""
@@ -136,9 +140,10 @@ class Pod:
         """From here on nothing is ready, nobody relaunches, and no death of an engine is news.
 
         When it returns the controller has been told, and the engine has had the time to finish its requests; unless
-        the container is to be restarted: then nothing here is worth waiting for. Cancelled: the drain goes on.
+        the container is to be restarted: then nothing here is worth waiting for. `deadline` is that of the whole end.
+        Cancelled: the drain goes on.
         """
-        self._patience.deadline = deadline
+        self._patience.deadline = deadline - min(LEFT_FOR_STOP_SEC, (deadline - trio.current_time()) / 2)
         with self._patience:
             if self._ending.is_orderly:
                 await self.drain(self._ending.reason)

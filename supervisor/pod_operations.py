@@ -231,9 +231,12 @@ class PodOperations:
             supervision.operator.feed(progress.Held(by))
 
     def _release(self, service: Service) -> None:
-        """Of a gang's rank this is all: its absence is reported, and the controller relaunches the gang."""
+        """Of a gang's rank this is all: its absence is reported, and the controller relaunches the gang.
+
+        A standalone engine is released by its next start, whoever has asked for that.
+        """
         supervision = self._pod.supervision_of(service)
-        if supervision is not None:
+        if supervision is not None and supervision.coordinated:
             supervision.operator.feed(progress.Released())
 
     def _tails(self, names: Sequence[str]) -> list[Tail]:

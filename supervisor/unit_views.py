@@ -52,13 +52,21 @@ def graph_view(units: Sequence[Unit], states: Mapping[str, str]) -> wire.GraphVi
     """`states` may be empty: then it is drawn from files."""
     graph, by_name = Graph.of(units), {unit.name: unit for unit in units}
     order = graph.start_order()
-    kinds = (("after", graph.after), ("requires", graph.requires), ("wants", graph.wants))
+    kinds = {
+        "binds-to": graph.binds_to,
+        "requires": {name: others - graph.binds_to[name] for name, others in graph.requires.items()},
+        "part-of": graph.part_of,
+        "on-dependency-restart": graph.restarts_with,
+        "after": graph.after,
+        "wants": graph.wants,
+        "conflicts": {unit.name: frozenset(unit.dependencies.conflicts) for unit in units},
+    }
     return wire.GraphView(
         units=tuple(wire.NodeView(name=name, type=type_of(by_name[name]), state=states.get(name)) for name in order),
         edges=tuple(
             wire.EdgeView(source=name, target=other, kind=kind)
             for name in order
-            for kind, edges in kinds
+            for kind, edges in kinds.items()
             for other in sorted(edges[name])
         ),
     )

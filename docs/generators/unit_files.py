@@ -22,16 +22,13 @@ from supervisor.unit.layers import Layered, layer
 from supervisor.unit.model import Canary, Unit
 from supervisor.unit.parse import parse
 from supervisor.unit.toml_lines import read_toml
-from supervisor.unit.unsupported import NOT_CARRIED_OUT
-from supervisor.unit.values import shown
 
-SOURCES = tuple(f"supervisor/unit/{name}.py" for name in ("keys", "model", "parse", "differences", "unsupported"))
+SOURCES = tuple(f"supervisor/unit/{name}.py" for name in ("keys", "model", "parse", "differences"))
 INTRODUCTION = f"""
 How files become units, and what the keys have to do with each other, is in [unit files](../unit-files.md).
 `{NOT_SET}` means "not set". What a change takes is what [a reload](../operations.md#reloading) does to the unit.
-A key that this version does not carry out is refused with a message that says so.
 """
-HEADER = ("key", "expected", "default", "a change takes", "carried out", "meaning")
+HEADER = ("key", "expected", "default", "a change takes", "meaning")
 
 _PROBES = "\n".join(f"[{section}]\nTcp = 'localhost:1'" for section in PROBE_SECTIONS)
 _KINDS = {
@@ -114,7 +111,7 @@ def _row(entry: Key | Table, path: str, table: Table, holders: Holders) -> tuple
             expected += f", or its {code(entry.shorthand)} alone"
     if entry.name in table.required:
         default = "**required**"
-    return code(entry.name), expected, default, _takes(path, entry), _carried_out(path), entry.doc
+    return code(entry.name), expected, default, _takes(path, entry), entry.doc
 
 
 def _default(key: Key, holders: Holders) -> str:
@@ -135,12 +132,3 @@ def _takes(path: str, entry: Key | Table) -> Takes:
     """Of the keys of inner tables, whatever the key takes whose value they make."""
     section = SECTIONS.get(path.partition(".")[0])
     return Takes.RESTART if section is None else takes(target_of(section, entry))
-
-
-def _carried_out(path: str) -> str:
-    section, _, _ = path.partition(".")
-    path = section if section in NOT_CARRIED_OUT else path
-    if path not in NOT_CARRIED_OUT:
-        return "yes"
-    allowed = markdown.codes(shown(value) for value in NOT_CARRIED_OUT[path])
-    return f"only {allowed}" if allowed else "no"

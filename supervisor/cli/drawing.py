@@ -1,7 +1,8 @@
 """A graph of units as text: for people, for Graphviz, for Mermaid. Plain functions of what `GET /v1/graph` answers.
 
-Every arrow goes from a unit to one that it depends on. Requirement and order are told apart: who requires a unit
-fails with it, who comes after it waits for it, and who wants it does neither.
+Every arrow goes from a unit to one that it names. Requirement and order are told apart: who requires a unit fails
+with it, who is part of it or is restarted with it follows it, who comes after it waits for it, and who wants it does
+none of these. Two units in conflict have one line between them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import click
 
@@ -20,11 +22,26 @@ STATE_COLOURS: Mapping[str | None, str] = {
     "deactivating": "yellow",
     "failed": "red",
 }
-_KINDS = ("requires", "after", "wants")
+
+
+class Arrow(NamedTuple):
+    text: str
+    dot_style: str
+    mermaid: str
+
+
+_REQUIRES = Arrow("==>", "bold", "==>")
+_FOLLOWS = Arrow("~~>", "dashed", "-->")
+_ARROWS: Mapping[str, Arrow] = {
+    "binds-to": _REQUIRES,
+    "requires": _REQUIRES,
+    "part-of": _FOLLOWS,
+    "on-dependency-restart": _FOLLOWS,
+    "after": Arrow("-->", "solid", "-->"),
+    "wants": Arrow("..>", "dotted", "-.->"),
+    "conflicts": Arrow("x-x", "solid, dir = both, arrowhead = tee, arrowtail = tee", "x--x"),
+}
 """The strongest first: an arrow is drawn as the strongest thing that it says."""
-_ARROWS = {"requires": "==>", "after": "-->", "wants": "..>"}
-_DOT_STYLES = {"requires": "bold", "after": "solid", "wants": "dotted"}
-_MERMAID_ARROWS = {"requires": "==>", "after": "-->", "wants": "-.->"}
 
 
 def ascii_lines(view: wire.GraphView) -> Iterator[str]:
@@ -40,7 +57,7 @@ def ascii_lines(view: wire.GraphView) -> Iterator[str]:
         words = click.style(f"{unit.name} ({unit.type}){state}", fg=STATE_COLOURS.get(unit.state))
         yield f"{turns[unit.name]:>{digits}}. {words}"
         for target, kinds in _merged(view, unit.name).items():
-            yield f"{'':{digits + 2}}{_ARROWS[kinds[0]]} {target:{width}}  {', '.join(kinds)}"
+            yield f"{'':{digits + 2}}{_ARROWS[kinds[0]].text} {target:{width}}  {', '.join(kinds)}"
 
 
 def dot_lines(view: wire.GraphView) -> Iterator[str]:
@@ -51,7 +68,7 @@ def dot_lines(view: wire.GraphView) -> Iterator[str]:
     for name, label in _labels(view).items():
         yield f"    {_quoted(name)} [label = {_quoted(label)}]"
     for source, target, kinds in _arrows(view):
-        style, label = _DOT_STYLES[kinds[0]], ", ".join(kinds)
+        style, label = _ARROWS[kinds[0]].dot_style, ", ".join(kinds)
         yield f"    {_quoted(source)} -> {_quoted(target)} [style = {style}, label = {_quoted(label)}]"
     yield "}"
 
@@ -64,7 +81,7 @@ def mermaid_lines(view: wire.GraphView) -> Iterator[str]:
     for name, label in labels.items():
         yield f'    {ids[name]}["{label}"]'
     for source, target, kinds in _arrows(view):
-        yield f"    {ids[source]} {_MERMAID_ARROWS[kinds[0]]}|{', '.join(kinds)}| {ids[target]}"
+        yield f"    {ids[source]} {_ARROWS[kinds[0]].mermaid}|{', '.join(kinds)}| {ids[target]}"
 
 
 def _labels(view: wire.GraphView) -> dict[str, str]:
@@ -84,7 +101,7 @@ def _arrows(view: wire.GraphView) -> Iterator[tuple[str, str, list[str]]]:
 def _merged(view: wire.GraphView, source: str) -> dict[str, list[str]]:
     """Everything that one unit has to do with each of the others, the strongest first."""
     found: dict[str, list[str]] = {}
-    for kind in _KINDS:
+    for kind in _ARROWS:
         for edge in view.edges:
             if edge.source == source and edge.kind == kind:
                 found.setdefault(edge.target, []).append(kind)

@@ -27,9 +27,10 @@ _FORMATS = {"ascii": ascii_lines, "dot": dot_lines, "mermaid": mermaid_lines}
 @json_option
 @socket_option
 def command(style: str, directories: tuple[Path, ...], as_json: bool, socket_path: Path | None) -> None:
-    """Draw the units with what they require, want and come after.
+    """Draw the units with what they require, follow, come after, want and conflict with.
 
-    ==> is a requirement, --> is order alone, ..> is a wish. Exits 78 if the unit files are wrong.
+    ==> is a requirement, ~~> follows stops and restarts, --> is order alone, ..> is a wish, x-x is a conflict. Exits 78
+    if the unit files are wrong.
 
     \b
     Example: podvisor graph --units units/ --format mermaid

@@ -19,7 +19,6 @@ from supervisor.convert.systemd_losses import why_lost
 from supervisor.convert.systemd_values import boolean, duration, seconds, whole
 from supervisor.convert.systemd_words import Specifiers, assigned_words
 from supervisor.unit.process_values import variable_name
-from supervisor.unit.unsupported import refusal
 from supervisor.unit.values import Mismatch
 
 
@@ -69,7 +68,6 @@ class _Conversion:
             [each for each in self._assignments if each.section == "Service" and each.key in keys.COMMANDS]
         )
         self._defaults_of_systemd()
-        self._drop_refused()
         return self._draft
 
     def _assignment(self, each: Assignment) -> None:
@@ -280,14 +278,6 @@ class _Conversion:
         restarts_after_success = draft.tables["Service"]["Restart"] in ("always", "on-success")
         if restarts_after_success and not any(draft.has("Service", key) for key in keys.START_LIMIT):
             draft.set("Service", "StartLimitIntervalSec", "10s")
-
-    def _drop_refused(self) -> None:
-        for section, table in self._draft.tables.items():
-            for key, value in [*table.items()]:
-                reason = refusal(f"{section}.{key}", value)
-                if reason is not None:
-                    del table[key]
-                    self._draft.remarks.append(lost(self._draft.places[section, key], reason))
 
     def _static_variables(self) -> Mapping[str, str] | None:
         """What the unit's own Environment says; None if a file may say otherwise."""

@@ -188,7 +188,7 @@ class EndpointEngine:
             epoch=operation.epoch,
             endpoint_id=self.id,
             step=operation.step,
-            pid=state.spawned_pid,
+            pid=state.main_pid,
             dead=self.id in operation.dead,
             unhealthy=complaint.reason if complaint is not None else None,
             ever_normal=state.ready_once,

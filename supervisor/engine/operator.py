@@ -31,6 +31,7 @@ from supervisor.engine.model.operation import (
     StartEngines,
 )
 from supervisor.service.changes import Changes
+from supervisor.service.credentials import Secrets
 from supervisor.wire import (
     CommandAnswer,
     EngineRestartMsg,
@@ -102,13 +103,16 @@ class Operator:
         effects: Effects,
         end_supervisor: Callable[[str], None],
         observers: Sequence[OperationObserver] = (),
+        secrets: Secrets | None = None,
     ) -> None:
+        """`secrets` are taken out of what goes wrong: the operation is shown to the controller and to people."""
         self.state = operation
         self.changed = Changes()
         self._settings = settings
         self._effects = effects
         self._end_supervisor = end_supervisor
         self._observers = tuple(observers)
+        self._secrets = secrets or Secrets()
         self._nursery: trio.Nursery | None = None
         self._effect_scope = trio.CancelScope()
         self._recovery_scope = trio.CancelScope()
@@ -153,6 +157,7 @@ class Operator:
 
     def feed(self, event: progress.Event) -> None:
         """Something happened."""
+        event = self._secrets.redacted(event)
         state, actions = progress.advance(self.state, event, self._settings, trio.current_time())
         self._become(state, actions)
 

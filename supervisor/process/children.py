@@ -6,6 +6,8 @@ Rules, each with a bug of somebody behind it (research: trio-notes §1 and §2, 
   calls `release()`. As long as it stays, the kernel gives its number to nobody, so signals to the pid and to the
   group of that number hit the right ones.
 * A child nobody manages (an orphan we adopted) is reaped at once.
+* A process that a managed child has handed over to is managed as well, before it may ever become our child: its
+  status can be had if its parent is gone by the time it ends. Else that goes to the parent, and is unknown to us.
 * While a spawn is in flight an unknown zombie may be our own newborn, whose status must not be stolen: CPython would
   report it as exit 0. It is left alone unless it is certainly something else.
 
@@ -17,17 +19,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
 
-import msgspec
 import trio
 
 from supervisor.process import procfs
 from supervisor.process.attribution import certainly_not_newborn
 from supervisor.process.brand import Branding
+from supervisor.process.child import Child, ExitStatus, exit_status
 from supervisor.process.handover import Handover
+from supervisor.process.pidfd import is_reaped, signal_process, wait_all_dead
 from supervisor.process.procfs import Identity
 from supervisor.process.spawn import Credentials, Spawn, SpawnError, apply_settings, explain, resolve_credentials
 from supervisor.process.threads import NoThread, in_thread
@@ -40,51 +42,13 @@ _PEEK = os.WEXITED | os.WNOWAIT | os.WNOHANG
 _ABORTED_SPAWN_SEC = 5.0
 
 
-class ExitStatus(msgspec.Struct, frozen=True):
-    """How a process ended: exactly one of `code` and `signal` is set."""
-
-    code: int | None
-    signal: str | None
-    """By name: "SIGKILL"."""
-    core_dumped: bool = False
-
-    def __str__(self) -> str:
-        if self.signal is None:
-            return f"exit status {self.code}"
-        return f"killed by {self.signal}" + (", core dumped" if self.core_dumped else "")
-
-
-@dataclass(eq=False, slots=True)
-class Child:
-    """One managed process, leader of its own process group and, unless it stays in ours, session (pid = group).
-
-    Made by `Children.spawn`; everything here is written by `Children` and `tree.py` alone.
-    """
-
-    pid: int
-    started_at: float
-    """trio time."""
-    started_ticks: int
-    exited: trio.Event = field(default_factory=trio.Event)
-    status: ExitStatus | None = None
-    """Set before `exited` is."""
-    released: bool = False
-    seen: set[Identity] = field(default_factory=set)
-    """Processes once seen below it: they are still known when their parents are gone."""
-    stopped: Callable[[int], None] | None = None
-    """Told each signal that stops it; for whoever shares a terminal with it."""
-
-    @property
-    def identity(self) -> Identity:
-        return self.pid, self.started_ticks
-
-
 class Children:
     """Spawns, watches and reaps. One per supervisor, which must be PID 1 or a subreaper to see its orphans."""
 
     def __init__(self) -> None:
         self.orphans_reaped = 0
         self._managed: dict[int, Child] = {}
+        self._successors: dict[int, Child] = {}
         self._in_flight: list[int] = []
         """For each spawn whose pid we do not know yet: when it began, in boot ticks."""
         self._spawn_threads = trio.CapacityLimiter(MAX_SPAWNS_IN_FLIGHT)
@@ -140,14 +104,38 @@ class Children:
         if not child.exited.is_set():
             raise RuntimeError(f"cannot release process {child.pid}: it has not been seen to end")
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG)
-        del self._managed[child.pid]
-        child.released = True
-        self.collect()  # what its zombie may have hidden
+        self._let_go(child)
+
+    def abandon(self, child: Child) -> None:
+        """Nobody asks any more how a child ends that has handed over and is left alone: reap it as a stranger."""
+        if not child.released:
+            self._let_go(child)
+
+    def hand_over(self, child: Child, identity: Identity) -> None:
+        """Another process below us is the main one from now on; the one before it is nobody's any more."""
+        self._let_go_successor(child)
+        child.successor = None
+        if identity != child.identity:
+            pid, started_ticks = identity
+            child.successor = self._successors[pid] = Child(pid, trio.current_time(), started_ticks)
+        self.collect()  # the one before it, if it is dead
+
+    async def wait_exit(self, child: Child) -> None:
+        """Until it has ended; of no child of ours nothing else tells. Cancelled: waiting again carries on."""
+        while self._successors.get(child.pid) is child and not child.exited.is_set():
+            await wait_all_dead((child.identity,))
+            self.collect()
+            stat = procfs.read_stat(child.pid)
+            if not child.exited.is_set() and stat is not None and not stat.alive:
+                self._end_unknown(child)
+        await child.exited.wait()
 
     def signal(self, child: Child, signum: int) -> bool:
         """Signal the process itself; False if it is dead. Never hits another: an unreleased number is pinned."""
         if child.exited.is_set():
             return False
+        if child.pid not in self._managed:
+            return signal_process(child.identity, signum)
         os.kill(child.pid, signum)
         return True
 
@@ -168,7 +156,39 @@ class Children:
         """Observe deaths of managed children and reap all others that are dead. Never blocks."""
         for child in tuple(self._managed.values()):
             self._observe(child)
+        for child in tuple(self._successors.values()):
+            self._observe_successor(child)
         self._reap_strangers()
+
+    def _let_go(self, child: Child) -> None:
+        self._let_go_successor(child)
+        del self._managed[child.pid]
+        child.released = True
+        self.collect()  # what its zombie may have hidden
+
+    def _let_go_successor(self, child: Child) -> None:
+        if child.successor is not None and self._successors.get(child.successor.pid) is child.successor:
+            del self._successors[child.successor.pid]
+
+    def _observe_successor(self, child: Child) -> None:
+        if child.exited.is_set():
+            return
+        if is_reaped(child.identity):
+            self._end_unknown(child)
+            return
+        try:
+            result = os.waitid(os.P_PID, child.pid, _PEEK)
+        except ChildProcessError:
+            return  # its parent lives, and will reap it
+        if result is not None:
+            child.status = exit_status(result)
+            child.exited.set()
+
+    def _end_unknown(self, successor: Child) -> None:
+        """It is dead, and its number is no longer, or never was, ours to keep."""
+        del self._successors[successor.pid]
+        successor.status = ExitStatus(None, None)
+        successor.exited.set()
 
     def _observe(self, child: Child) -> None:
         if child.exited.is_set():
@@ -180,7 +200,7 @@ class Children:
                 f"the exit status of process {child.pid} is lost: other code of the supervisor has reaped it"
             ) from None
         if result is not None:
-            child.status = _exit_status(result)
+            child.status = exit_status(result)
             child.exited.set()
         elif child.stopped is not None:
             stop = os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOHANG)
@@ -197,7 +217,7 @@ class Children:
 
     def _reap_if_stranger(self, pid: int) -> bool:
         """False if it is not ours to reap, or not dead."""
-        if pid in self._managed or not self._is_settled(pid):
+        if pid in self._managed or pid in self._successors or not self._is_settled(pid):
             return False
         try:
             reaped = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is not None
@@ -226,19 +246,6 @@ def _first_dead() -> int | None:
     except ChildProcessError:
         return None
     return None if result is None else result.si_pid
-
-
-def _exit_status(result: os.waitid_result) -> ExitStatus:
-    if result.si_code == os.CLD_EXITED:
-        return ExitStatus(code=result.si_status, signal=None)
-    return ExitStatus(None, _signal_name(result.si_status), core_dumped=result.si_code == os.CLD_DUMPED)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
 def ignored_signals() -> frozenset[int]:

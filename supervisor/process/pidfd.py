@@ -66,6 +66,20 @@ def _signal_by_number(identity: Identity, signum: int) -> bool:
     return True
 
 
+def is_reaped(identity: Identity) -> bool:
+    """Whether nothing is left of it, not even a zombie. Needs no descriptor to say no."""
+    stat = read_stat(identity[0])
+    if stat is not None:
+        return stat.identity != identity
+    try:
+        os.kill(identity[0], 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
+
+
 async def wait_all_dead(identities: Iterable[Identity]) -> None:
     """Wait until these are dead: the first `WATCHED_AT_ONCE` of them, so that a crowd cannot eat all descriptors.
 

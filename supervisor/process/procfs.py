@@ -128,7 +128,9 @@ def soft_realtime_limit(pid: int) -> int | None:
 
 
 def command_of(pid: int) -> str:
-    return os.fsdecode((_read(f"/proc/{pid}/cmdline") or b"").rstrip(b"\0").replace(b"\0", b" "))
+    """For people and patterns: bytes that are no text are escaped, because what is told goes out as JSON."""
+    line = (_read(f"/proc/{pid}/cmdline") or b"").rstrip(b"\0").replace(b"\0", b" ")
+    return line.decode("utf-8", "backslashreplace")
 
 
 def _read(path: str) -> bytes | None:

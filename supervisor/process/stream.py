@@ -14,7 +14,7 @@ from supervisor.process.sink import MarkingWriter
 from supervisor.process.tail import Tail
 
 Redact = Callable[[bytes], bytes]
-"""Takes out of whole lines what nobody may read."""
+"""Takes out of whole lines what nobody may read; gives back the same object where that is nothing."""
 
 
 class Stream(Protocol):
@@ -113,9 +113,10 @@ class LineStream:
     def _pass_on(self, lines: list[bytes], now: float) -> None:
         if not lines:
             return
-        if self._redact is not None:
-            lines = self._redact(b"\n".join(lines)).split(b"\n")
-        self._tail.append(b"\n".join(lines) + b"\n", self._name)  # the limit is for the log; the tail is bounded anyway
+        text = b"\n".join(lines)
+        if self._redact is not None and (clean := self._redact(text)) is not text:
+            text, lines = clean, clean.split(b"\n")
+        self._tail.append(text + b"\n", self._name)  # the limit is for the log; the tail is bounded anyway
         admitted, suppressed = self._limiter.admit(lines, now)
         if len(admitted) < len(lines):
             self._suppress(len(lines) - len(admitted))

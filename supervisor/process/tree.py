@@ -90,7 +90,7 @@ async def stop_tree(
     Cancelled: signals that were sent stay sent, the child is not released, and calling it again carries on.
     """
     ladder = _Ladder(children, child, invocation_id, KillMode(mode), claim_unowned)
-    ended_by_itself = child.exited.is_set()
+    ended_by_itself = child.main.exited.is_set()
     began = trio.current_time()
     grace_end = began + max(0.0, grace_sec)
     if grace_sec > 0:
@@ -100,8 +100,8 @@ async def stop_tree(
         with trio.move_on_at(grace_end + kill_deadline_sec):
             await ladder.kill(final_signal)
     survivors = () if ladder.gone else await ladder.survivors()
-    if child.exited.is_set():
-        children.release(child)
+    if child.main.exited.is_set():
+        _leave(children, child, gone=ladder.gone)
     return TreeReport(
         gone=ladder.gone,
         escalated=bool(ladder.killed),
@@ -110,6 +110,14 @@ async def stop_tree(
         survivors=survivors,
         duration_sec=trio.current_time() - began,
     )
+
+
+def _leave(children: Children, child: Child, *, gone: bool) -> None:
+    """The main process is dead. KillMode=process spares others, and so the one that it has taken over from."""
+    if child.exited.is_set():
+        children.release(child)
+    elif gone:
+        children.abandon(child)
 
 
 async def wait_tree_gone(children: Children, child: Child, *, invocation_id: str) -> None:
@@ -130,6 +138,12 @@ async def signal_tree(children: Children, child: Child, signum: int, *, invocati
     return tuple(stat.pid for stat in found if stat.identity not in members.refused)
 
 
+async def find_member(children: Children, child: Child, pid: int, *, invocation_id: str) -> Identity | None:
+    """Who in a unit's tree has this number; None: nobody that lives. Whoever is found is remembered for the stop."""
+    found = await Members(children, child, (invocation_id,)).look()
+    return next((stat.identity for stat in found.members if stat.pid == pid), None)
+
+
 class _Ladder:
     """The steps of one stop. `gone` becomes true only when a step has run to its end."""
 
@@ -137,7 +151,7 @@ class _Ladder:
         self, children: Children, child: Child, invocation_id: str, mode: KillMode, claim_unowned: bool
     ) -> None:
         self._children = children
-        self._child = child
+        self._main = child.main
         self._mode = mode
         self._members = Members(children, child, (invocation_id,), claim_unowned=claim_unowned)
         self._asked: set[Identity] = set()
@@ -168,27 +182,27 @@ class _Ladder:
         return tuple(
             Survivor(stat.pid, stat.name, self._why(stat))
             for stat in self._members.last_seen
-            if self._mode is not KillMode.PROCESS or stat.pid == self._child.pid
+            if self._mode is not KillMode.PROCESS or stat.pid == self._main.pid
         )
 
     async def _ask_main(self, signum: int) -> None:
-        if self._child.exited.is_set():
+        if self._main.exited.is_set():
             return  # after a crash there is nobody to ask first, and each look costs milliseconds of a restart
         with trio.move_on_after(BLIND_SEC):
             await self._members.look()  # remembers who is below it while the parents live
-        self._asked.add(self._child.identity)
+        self._asked.add(self._main.identity)
         self._signal_main(signum)
         if self._mode is KillMode.MIXED:
             self._members.signal(self._members.last_seen, signal.SIGCONT)  # it may wait for others that are stopped
-        await self._child.exited.wait()
+        await self._children.wait_exit(self._main)
 
     def _signal_main(self, signum: int) -> None:
         """By its number, which is pinned until it is released: that works without a descriptor left, too."""
         try:
-            self._children.signal(self._child, signum)
-            self._children.signal(self._child, signal.SIGCONT)
+            self._children.signal(self._main, signum)
+            self._children.signal(self._main, signal.SIGCONT)
         except PermissionError:
-            self._members.refused.add(self._child.identity)
+            self._members.refused.add(self._main.identity)
 
     async def _look_or_kill_blindly(self) -> None:
         """The group must be killed even when a scan hangs on the /proc of some process in a driver."""
@@ -206,11 +220,11 @@ class _Ladder:
         return bool(fresh)
 
     async def _kill_main(self, signum: int) -> None:
-        if not self._child.exited.is_set():
-            self._sentenced.add(self._child.identity)
-            self.killed.add(self._child.pid)
+        if not self._main.exited.is_set():
+            self._sentenced.add(self._main.identity)
+            self.killed.add(self._main.pid)
             self._signal_main(signum)
-        await self._child.exited.wait()
+        await self._children.wait_exit(self._main)
 
     def _kill_each(self, members: Sequence[ProcessStat], signum: int) -> bool:
         fresh = [stat for stat in members if stat.identity not in self._sentenced]
@@ -225,7 +239,7 @@ class _Ladder:
         return bool(fresh)
 
     def _meet(self, members: Iterable[ProcessStat]) -> None:
-        self.met.update(stat.pid for stat in members if stat.pid != self._child.pid)
+        self.met.update(stat.pid for stat in members if stat.pid != self._main.pid)
 
     def _why(self, stat: ProcessStat) -> str:
         if stat.identity in self._members.refused:

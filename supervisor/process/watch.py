@@ -34,7 +34,7 @@ async def note_descendants(child: Child) -> tuple[ProcessInfo, ...]:
 
     Worth doing once the unit is ready: what daemonised with a cleared environment bears no other mark.
     """
-    found = await descendants(child.pid)
+    found = await descendants(child.main.pid)
     child.seen.update((process.pid, process.started_ticks) for process in found)
     return found
 

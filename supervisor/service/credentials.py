@@ -62,7 +62,9 @@ class Secrets:
 
     def redacted(self, event: Event) -> Event:
         """The same with its texts cleaned."""
-        texts = {name: getattr(event, name) for name in event.__struct_fields__ if self._hidden}
+        if not self._hidden:
+            return event
+        texts = {name: getattr(event, name) for name in event.__struct_fields__}
         changed = {name: self.redact(text) for name, text in texts.items() if isinstance(text, str)}
         return replace(event, **changed) if changed else event
 

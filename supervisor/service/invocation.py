@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
@@ -20,16 +20,17 @@ from supervisor.process.output import Follower, Pipes
 from supervisor.process.tree import TreeReport
 from supervisor.service import checks
 from supervisor.service.canary import runner_of as canary_of
+from supervisor.service.changes import Changes
 from supervisor.service.commands import run_command
 from supervisor.service.critical import first_death
 from supervisor.service.launch import Launch, spawn_of
-from supervisor.service.notify import NotifySocket
+from supervisor.service.notifications import Notifications
 from supervisor.service.oom import oom_kills
 from supervisor.service.probes import NOTIFICATION, Gates, ProbeRunner
 from supervisor.service.processes import Ladder, Processes
 from supervisor.service.progress import NewLines
 from supervisor.service.unit_output import DRAIN_SEC, UnitOutput
-from supervisor.unit.events import CriticalProcessDied, Event, Exited, Progressed
+from supervisor.unit.events import CriticalProcessDied, Event, Exited, FollowMain, Progressed
 from supervisor.unit.model import Check, ExecCheck, ExitType, HttpCheck, LogLineCheck, ServiceType, TcpCheck
 from supervisor.unit.probing import gates
 from supervisor.unit.start_clock import ProgressKind
@@ -59,10 +60,14 @@ class Invocation:
         self._tell = tell
         notifies = rules.type is ServiceType.NOTIFY
         # A watchdog has to be fed by a unit of any type (systemd.service(5), WatchdogSec).
-        self._notify = NotifySocket() if notifies or rules.watchdog_sec is not None else None
+        self._notifications: Notifications | None = None
         names = frozenset[str](gates(launch.probes)) | ({NOTIFICATION} if notifies else frozenset())
         self._gates = Gates(names, tell)
         self._gated = bool(names)
+        if notifies or rules.watchdog_sec is not None:
+            ready = partial(self._gates.open, NOTIFICATION)
+            self._notifications = Notifications(launch.unit, processes, self.id, rules.notify_access, ready, tell)
+        self._handed_over = Changes()
         self._active = trio.Event()
         self._watching = trio.CancelScope()
         self._ended = trio.Event()
@@ -114,6 +119,15 @@ class Invocation:
             self._close_notifications()
             self._finished.set()
 
+    def follow(self, order: FollowMain) -> None:
+        """The main process is another one of the tree from now on."""
+        if self.child is None:
+            return
+        extra = {"unit": self.launch.unit, "pid": order.pid}
+        log.info("%s: %s (MAINPID)", self.launch.unit, order.reason, extra=extra)
+        self._processes.hand_over(self.child, (order.pid, order.started_ticks))
+        self._handed_over.announce()
+
     def stop_watching(self) -> None:
         """No probe, no critical process counts any more; the exit does."""
         self._watching.cancel(reason="the unit is being stopped")
@@ -138,17 +152,33 @@ class Invocation:
     async def _watch(self) -> None:
         async with trio.open_nursery() as nursery:
             if self.child is not None:
-                nursery.start_soon(self._await_exit, self.child)
+                nursery.start_soon(self._for_each_main, self._await_exit, self.child)
+                if self._notifications is not None:
+                    # Also while it is being stopped: somebody may wait for the answer to a barrier.
+                    nursery.start_soon(self._notifications.listen, self.child)
             nursery.start_soon(self._observe)
             await self._ended.wait()
             nursery.cancel_scope.cancel(reason="the invocation is over")
 
+    async def _for_each_main(self, work: Callable[[Child], Awaitable[None]], child: Child) -> None:
+        """Do it for the main process there is, and anew for each that is handed over to; until cancelled."""
+        while True:
+            handed_over = self._handed_over.next()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(work, child)
+                await handed_over.wait()
+                nursery.cancel_scope.cancel(reason="the main process is another one")
+
     async def _await_exit(self, child: Child) -> None:
-        await child.exited.wait()
+        main = child.main
+        await self._processes.wait_exit(main)
         if self._rules.exit_type is ExitType.CGROUP:
             await self._processes.tree_gone(child, self.id)
-        assert child.status is not None  # set before `exited` is
-        self._tell(exit_of(child.status))
+        if self._notifications is not None:
+            await self._notifications.settled()
+        if child.main is main:
+            assert main.status is not None  # set before `exited` is
+            self._tell(exit_of(main.status))
 
     async def _observe(self) -> None:
         with self._watching:
@@ -156,11 +186,9 @@ class Invocation:
                 runner = ProbeRunner(self.launch.probes, self._ask, self._gates, self._tell)
                 nursery.start_soon(runner.run)
                 nursery.start_soon(self._send_canaries)
-                if self._notify is not None:
-                    nursery.start_soon(self._notify.receive, partial(self._gates.open, NOTIFICATION), self._tell)
                 if self.child is not None:
                     nursery.start_soon(self._watch_start, self.child)
-                    nursery.start_soon(self._watch_critical, self.child)
+                    nursery.start_soon(self._for_each_main, self._watch_critical, self.child)
 
     async def _send_canaries(self) -> None:
         """To a unit that has been ready once: what still loads has nothing to prove."""
@@ -194,13 +222,13 @@ class Invocation:
         try:
             dead = await first_death(self._processes, child, self.launch.critical_processes, self._search_sec)
         except OSError as error:
-            log.warning("cannot watch the critical processes of %s: %s; probes alone will tell", child.pid, error)
+            log.warning("cannot watch the critical processes of %s: %s; probes alone will tell", child.main.pid, error)
             return
         if dead is None:
             if self.launch.critical_processes:
-                log.info("none of CriticalProcesses runs below pid %s: nothing to watch but itself", child.pid)
+                log.info("none of CriticalProcesses runs below pid %s: nothing to watch but itself", child.main.pid)
             return
-        if not child.exited.is_set():  # else the main process's exit tells more
+        if not child.main.exited.is_set():  # else the main process's exit tells more
             self._tell(CriticalProcessDied(f"critical process {dead.command or dead.name} (pid {dead.pid}) is gone"))
 
     @property
@@ -231,13 +259,13 @@ class Invocation:
                 return
 
     def _close_notifications(self) -> None:
-        if self._notify is not None:
-            self._notify.close()
+        if self._notifications is not None:
+            self._notifications.close()
 
     def _own_environment(self) -> dict[str, str]:
         own = {"INVOCATION_ID": self.id}
-        if self._notify is not None:
-            own["NOTIFY_SOCKET"] = self._notify.address
+        if self._notifications is not None:
+            own["NOTIFY_SOCKET"] = self._notifications.address
         if self._rules.watchdog_sec is not None:
             own["WATCHDOG_USEC"] = str(round(self._rules.watchdog_sec * 1_000_000))
         return own

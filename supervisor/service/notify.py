@@ -1,71 +1,102 @@
-"""The sd_notify(3) socket of one invocation: READY, STATUS, WATCHDOG, EXTEND_TIMEOUT_USEC.
+"""The sd_notify(3) socket of one invocation: what arrives, and from whom. What it means: `notifications.py`.
 
-MAINPID is not followed: the main process of a unit is the one that was spawned, because its death is known by being
-its parent. A program that forks away is found by the stop ladder as part of the tree.
+Everybody in the pod's network namespace can read the addresses of abstract sockets, so the kernel tells who sent what
+(SCM_CREDENTIALS, unix(7)). Descriptors that come along are closed as soon as their message has been taken: that is the
+answer to BARRIER=1, and nothing else is done with any.
 """
 
 from __future__ import annotations
 
+import array
+import os
+import select
 import socket
+import struct
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Sequence
+from operator import not_
 
+import msgspec
 import trio
 
-from supervisor.unit.events import Event, KeptAlive, LivenessFailed, Progressed, TimeoutExtended
-from supervisor.unit.start_clock import ProgressKind
+from supervisor.service.changes import Changes
 
 MAX_MESSAGE = 4096
+MAX_DESCRIPTORS = 16
+"""In one message; the kernel closes what is more."""
+SETTLE_SEC = 1.0
+_CREDENTIALS = struct.Struct("3i")
+_ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+
+
+class Datagram(msgspec.Struct, frozen=True):
+    text: bytes
+    sender: int
+    """Its pid; 0: it is none of this container's processes."""
+    cut: bool = False
+    """It was longer than `MAX_MESSAGE`."""
 
 
 class NotifySocket:
     """Bound when made; an abstract address, so that nothing is left in the file system. Close it."""
 
     def __init__(self) -> None:
-        # Who knows the random name may notify; it stands in the environment of this invocation alone.
         name = f"podvisor-notify-{uuid.uuid4().hex}"
         self.address = f"@{name}"
         self._socket = trio.socket.from_stdlib_socket(_bound(name))
+        self._taking = False
+        self._taken = Changes()
 
-    async def receive(self, ready: Callable[[], None], tell: Callable[[Event], None]) -> None:
-        """Pass on what arrives, until cancelled."""
+    async def receive(self, take: Callable[[Datagram], Awaitable[None]]) -> None:
+        """Hand on what arrives, one after the other, until cancelled."""
         while True:
-            message = await self._socket.recv(MAX_MESSAGE)
-            for name, value in assignments(message):
-                if (name, value) == ("READY", "1"):
-                    ready()
-                elif (event := event_of(name, value)) is not None:
-                    tell(event)
+            text, ancillary, flags, _ = await self._socket.recvmsg(MAX_MESSAGE, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+            self._taking = True
+            try:
+                await take(Datagram(text, _sender(ancillary), bool(flags & socket.MSG_TRUNC)))
+            finally:
+                self._taking = False
+                for descriptor in _descriptors(ancillary):
+                    os.close(descriptor)
+            self._taken.announce()
+
+    async def settled(self) -> None:
+        """Until what has arrived by now was taken; no longer than `SETTLE_SEC`, however much is sent."""
+        with trio.move_on_after(SETTLE_SEC):
+            await self._taken.wait_until(lambda: self._taking or self._has_mail(), not_)
 
     def close(self) -> None:
         self._socket.close()
 
-
-def assignments(message: bytes) -> Iterator[tuple[str, str]]:
-    for line in message.decode("utf-8", "replace").splitlines():
-        name, separator, value = line.partition("=")
-        if separator:
-            yield name, value
+    def _has_mail(self) -> bool:
+        poll = select.poll()
+        poll.register(self._socket.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
 
-def event_of(name: str, value: str) -> Event | None:
-    """What a notification other than READY means for the unit; None for those that mean nothing to us."""
-    match name, value:
-        case "WATCHDOG", "1":
-            return KeptAlive()
-        case "WATCHDOG", "trigger":
-            return LivenessFailed("watchdog", "the unit triggered its own watchdog")
-        case "EXTEND_TIMEOUT_USEC", digits if digits.isdecimal():
-            return TimeoutExtended(int(digits) / 1_000_000)
-        case "STATUS", _:
-            return Progressed(ProgressKind.WORK)
-        case _:
-            return None
+Ancillary = Sequence[tuple[int, int, bytes]]
+
+
+def _sender(ancillary: Ancillary) -> int:
+    for level, kind, payload in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(payload) == _CREDENTIALS.size:
+            pid: int = _CREDENTIALS.unpack(payload)[0]
+            return pid
+    return 0
+
+
+def _descriptors(ancillary: Ancillary) -> array.array[int]:
+    found = array.array("i")
+    for level, kind, payload in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found.frombytes(payload[: len(payload) // found.itemsize * found.itemsize])
+    return found
 
 
 def _bound(name: str) -> socket.socket:
     receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         receiver.bind(f"\0{name}")
     except OSError:
         receiver.close()

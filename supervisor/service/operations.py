@@ -93,6 +93,10 @@ class Operations:
                 work = partial(self._run_commands, which, tell)
             case ev.Spawn(restores=restores):
                 work = partial(self._spawn, nursery, tell, restores)
+            case ev.FollowMain():
+                if self.invocation is not None:
+                    self.invocation.follow(order)
+                return
             case ev.StopTree():
                 work = partial(self._stop_tree, order, tell)
             case ev.Diagnose():
@@ -162,7 +166,7 @@ class Operations:
         launch, invocation = self.launch, self.invocation
         if launch is None or launch.diagnose is None or invocation is None or invocation.child is None:
             return None
-        return Diagnosis(self._processes, launch, launch.diagnose, invocation.child.pid)
+        return Diagnosis(self._processes, launch, launch.diagnose, invocation.child.main.pid)
 
     async def _diagnose(self, diagnosis: Diagnosis | None, tell: Tell) -> None:
         if diagnosis is None:
@@ -209,8 +213,8 @@ class Operations:
         await invocation.end()
         if self.diagnosis is not None:
             await self.diagnosis.gone()
-        child = invocation.child
-        exited = None if child is None or child.status is None else exit_of(child.status)
+        main = None if invocation.child is None else invocation.child.main
+        exited = None if main is None or main.status is None else exit_of(main.status)
         tell(ev.TreeGone(exited, self.stop_report.survivors, self.stop_report.left_behind))
 
     def _ladder(self, invocation: Invocation, order: ev.StopTree) -> Ladder:

@@ -13,7 +13,7 @@ import msgspec
 
 from supervisor.process import tree
 from supervisor.process.children import Child, Children, Spawn
-from supervisor.process.procfs import ProcessInfo
+from supervisor.process.procfs import Identity, ProcessInfo
 from supervisor.process.tree import TreeReport
 from supervisor.service.progress import watch_usage
 from supervisor.unit.model import KillMode
@@ -44,6 +44,15 @@ class Processes(Protocol):
 
     async def signal(self, child: Child, invocation_id: str, signum: int, whom: Whom) -> tuple[int, ...]:
         """Send a signal to the main process or to all of the tree; to whom it was sent. Raise PermissionError."""
+
+    async def find_member(self, child: Child, invocation_id: str, pid: int) -> Identity | None:
+        """Who in the tree has this number; None: nobody that lives. Cancelled: nothing happened."""
+
+    def hand_over(self, child: Child, identity: Identity) -> None:
+        """Another process of its tree is the main one from now on."""
+
+    async def wait_exit(self, child: Child) -> None:
+        """Until a main process has ended; its status is set then. Cancelled: waiting again carries on."""
 
     async def tree_gone(self, child: Child, invocation_id: str) -> None:
         """Until no process of the tree is left by itself."""
@@ -83,8 +92,17 @@ class LinuxProcesses:
 
     async def signal(self, child: Child, invocation_id: str, signum: int, whom: Whom) -> tuple[int, ...]:
         if whom is Whom.MAIN:
-            return (child.pid,) if self._children.signal(child, signum) else ()
+            return (child.main.pid,) if self._children.signal(child.main, signum) else ()
         return await tree.signal_tree(self._children, child, signum, invocation_id=invocation_id)
+
+    async def find_member(self, child: Child, invocation_id: str, pid: int) -> Identity | None:
+        return await tree.find_member(self._children, child, pid, invocation_id=invocation_id)
+
+    def hand_over(self, child: Child, identity: Identity) -> None:
+        self._children.hand_over(child, identity)
+
+    async def wait_exit(self, child: Child) -> None:
+        await self._children.wait_exit(child)
 
     async def tree_gone(self, child: Child, invocation_id: str) -> None:
         await tree.wait_tree_gone(self._children, child, invocation_id=invocation_id)
@@ -96,4 +114,4 @@ class LinuxProcesses:
         return await tree.wait_any_death(processes)
 
     async def watch_usage(self, child: Child, tell: Callable[[ProgressKind], None]) -> None:
-        await watch_usage(child.pid, tell)
+        await watch_usage(child, tell)

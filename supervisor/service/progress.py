@@ -16,6 +16,7 @@ import trio
 
 from supervisor.process import procfs
 from supervisor.process.attribution import all_below
+from supervisor.process.child import Child
 from supervisor.process.threads import in_thread_or_here
 from supervisor.unit.start_clock import ProgressKind
 
@@ -65,13 +66,13 @@ def grown(before: Mapping[procfs.Identity, Usage], after: Mapping[procfs.Identit
     return Usage(read_bytes, cpu_ticks)
 
 
-async def watch_usage(pid: int, tell: Callable[[ProgressKind], None]) -> None:
-    """Report reading and computing of a process and all below it, until cancelled."""
-    before = await _look(pid)
+async def watch_usage(child: Child, tell: Callable[[ProgressKind], None]) -> None:
+    """Report reading and computing of the main process and all below it, until cancelled."""
+    before = await _look(child.main.pid)
     unreported = 0
     while True:
         await trio.sleep(PERIOD_SEC)
-        after = await _look(pid)
+        after = await _look(child.main.pid)
         used = grown(before, after)
         before = after
         unreported += used.read_bytes

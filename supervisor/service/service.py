@@ -327,7 +327,7 @@ class Service:
         oom = invocation is not None and may_be_oom(ending) and invocation.saw_oom_kill()
         tail = last_lines(self.output.lines_of_life(TAIL_LINES))
         diagnosis = self._operations.diagnosis
-        evidence = () if diagnosis is None else diagnosis.lines
+        evidence = () if diagnosis is None else tuple(map(self._secrets.redact, diagnosis.lines))
         record = ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail, evidence)
         self.exits.add(record)
         return record

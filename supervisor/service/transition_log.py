@@ -31,6 +31,7 @@ LEVELS: Mapping[SubState, int] = MappingProxyType(
         SubState.UNHEALTHY: logging.WARNING,
         SubState.EXITED: logging.INFO,
         SubState.DIAGNOSE: logging.INFO,
+        SubState.STOPPING: logging.INFO,
         SubState.STOP: logging.INFO,
         SubState.STOP_TERM: logging.INFO,
         SubState.STOP_KILL: logging.WARNING,
@@ -49,7 +50,7 @@ def tell(transition: Transition) -> None:
     if not is_move(transition):
         return
     after = transition.after
-    extra = {"unit": transition.unit, "pid": after.spawned_pid, "epoch": transition.epoch}
+    extra = {"unit": transition.unit, "pid": after.main_pid, "epoch": transition.epoch}
     log.log(level_of(transition), "%s", words(transition), extra=extra)
 
 

@@ -7,7 +7,7 @@ import math
 from msgspec.structs import replace
 
 from supervisor.unit import restart, start_clock
-from supervisor.unit.descent import complete, fail, leave
+from supervisor.unit.descent import complete, fail, leave, with_report
 from supervisor.unit.events import (
     Commands,
     CommandsDone,
@@ -24,7 +24,17 @@ from supervisor.unit.events import (
     TimeoutExtended,
 )
 from supervisor.unit.model import ServiceType
-from supervisor.unit.moves import Moment, Outcome, complaint_words, overslept, rest, start_over, to, watchdog_deadline
+from supervisor.unit.moves import (
+    TRIGGERED,
+    Moment,
+    Outcome,
+    complaint_words,
+    overslept,
+    rest,
+    start_over,
+    to,
+    watchdog_deadline,
+)
 from supervisor.unit.restart import Result
 from supervisor.unit.start_clock import StartClock
 from supervisor.unit.state import Descent, Fault, Then, UnitState
@@ -58,7 +68,7 @@ def start_pre_done(at: Moment, event: CommandsDone) -> Outcome:
 def spawned(at: Moment, event: Spawned) -> Outcome:
     clock = start_clock.begin(at.rules.start, at.now) if at.state.clock is None else at.state.clock
     clock = start_clock.progressed(clock, start_clock.ProgressKind.WORK, at.now)
-    state = replace(at.state, spawned_pid=event.pid, spawned_at=at.now, started=at.state.invocation, clock=clock)
+    state = replace(at.state, main_pid=event.pid, spawned_at=at.now, started=at.state.invocation, clock=clock)
     if event.awaits_ready or at.rules.type is ServiceType.ONESHOT:
         sub_state = SubState.RESTORING if _restores(at) else SubState.LOADING
         return to(state, sub_state, at.now, _spawned_words(event), start_clock.deadline(at.rules.start, clock)), ()
@@ -73,7 +83,7 @@ def spawn_failed(at: Moment, event: SpawnFailed) -> Outcome:
 
 def spawned_too_late(at: Moment, event: Spawned) -> Outcome:
     """The stop ladder that was ordered meanwhile takes it along."""
-    return replace(at.state, spawned_pid=event.pid, spawned_at=at.now), ()
+    return replace(at.state, main_pid=event.pid, spawned_at=at.now), ()
 
 
 def loaded(at: Moment, event: Event) -> Outcome:
@@ -127,6 +137,10 @@ def restore_timed_out(at: Moment, event: Event) -> Outcome:
     return _fall_back(at, Fault(Result.TIMEOUT, start_clock.verdict(at.rules.start, at.state.clock, at.now)))
 
 
+def restore_triggered_watchdog(at: Moment, event: Event) -> Outcome:
+    return _fall_back(at, Fault(Result.WATCHDOG, TRIGGERED))
+
+
 def activate(at: Moment, reason: str) -> Outcome:
     at = replace(at, state=replace(at.state, ready=True))
     clock = at.state.clock
@@ -154,6 +168,7 @@ def _restores(at: Moment) -> bool:
 
 def _fall_back(at: Moment, fault: Fault) -> Outcome:
     """A snapshot that cannot be restored is no fault of the engine: it starts cold, and nobody is told of a death."""
+    fault = with_report(at, fault)
     words = f"RestoreExec failed: {fault.cause}; starting cold"
     return leave(at, Descent(Then.START_COLD, at.rules.stop.relaunch_timeout_sec, reason=words, fault=fault))
 

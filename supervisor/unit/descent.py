@@ -21,6 +21,7 @@ from supervisor.unit.events import (
     StopTree,
     TreeGone,
 )
+from supervisor.unit.model import ServiceType
 from supervisor.unit.moves import Moment, Outcome, begin_invocation, rest, start_over, stopped, to, whose
 from supervisor.unit.restart import Ending, Result
 from supervisor.unit.state import Descent, Fault, Then
@@ -137,6 +138,49 @@ def complete(at: Moment) -> Outcome:
     return descend(at, SubState.CLEANING, descent)
 
 
+def stop_by_itself(at: Moment) -> Outcome:
+    """Nobody has asked for it, and nothing is sent: the restart rule decides by how it ends, and when."""
+    words = "it stops by itself (STOPPING=1)"
+    descent = Descent(Then.DECIDE, at.rules.stop.timeout_sec, reason=words, healthy_sec=healthy_sec(at))
+    state = replace(at.state, descent=descent, healthy_since=None, ready=False)
+    return to(state, SubState.STOPPING, at.now, words, at.now + descent.grace_sec), ()
+
+
+def ended_by_itself(at: Moment, event: Exited) -> Outcome:
+    at = replace(at, state=replace(at.state, exit=event, exited_at=at.now))
+    fault = fault_of_exit(at, event, ready=at.state.ready_once)
+    return _stopped_by_itself(at, replace(fault, cause=f"{fault.cause}, after it said that it stops"))
+
+
+def stopping_overdue(at: Moment, event: Event) -> Outcome:
+    words = f"not stopped within {at.rules.stop.timeout_sec:g} s after it said that it stops (TimeoutStopSec)"
+    return _stopped_by_itself(at, Fault(Result.TIMEOUT, words))
+
+
+def _stopped_by_itself(at: Moment, fault: Fault) -> Outcome:
+    descent = descent_of(at)
+    if descent.asked_by is not None:  # since then; the rest of its tree has what is left of the time
+        return leave(at, replace(descent, grace_sec=max(0.0, at.state.deadline - at.now)))
+    fault = with_report(at, fault)
+    grace = at.rules.stop.relaunch_timeout_sec if at.state.exit is not None else 0.0
+    return leave(at, replace(descent, fault=fault, reason=fault.cause, grace_sec=grace))
+
+
+def fault_of_exit(at: Moment, event: Exited, *, ready: bool) -> Fault:
+    """How an exit is judged that nobody asked for, of a unit that had been ready or not."""
+    words = restart.exit_words(event.code, event.signal, event.core_dumped)
+    rules = at.rules
+    result = restart.result_of_exit(rules.restart, rules.clean_exits, event.code, event.signal, event.core_dumped)
+    if result is Result.SUCCESS and not ready and rules.type is not ServiceType.ONESHOT:
+        return Fault(Result.PROTOCOL, f"{words} before it was ready")
+    return Fault(result, words)
+
+
+def with_report(at: Moment, fault: Fault) -> Fault:
+    """With what the unit itself said of it."""
+    return fault if at.state.error is None else replace(fault, cause=f"{fault.cause}; it reported {at.state.error}")
+
+
 def descend(at: Moment, sub_state: SubState, descent: Descent) -> Outcome:
     state = replace(at.state, descent=descent, healthy_since=None, ready=False)
     words = words_of(descent)
@@ -156,6 +200,7 @@ def words_of(descent: Descent) -> str:
 
 
 def _failure(at: Moment, fault: Fault, grace_sec: float) -> Descent:
+    fault = with_report(at, fault)
     return Descent(Then.DECIDE, grace_sec, reason=fault.cause, fault=fault, healthy_sec=healthy_sec(at))
 
 
@@ -189,7 +234,7 @@ def _ending(at: Moment, descent: Descent) -> Ending:
         signal=signal,
         core_dumped=core_dumped,
         asked_by=descent.asked_by if fault is None else None,
-        pid=state.spawned_pid,
+        pid=state.main_pid,
         invocation=state.invocation,
         began_at=at.now if state.spawned_at is None else state.spawned_at,
         ended_at=at.now if state.exited_at is None else state.exited_at,

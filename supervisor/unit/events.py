@@ -73,7 +73,7 @@ class SpawnFailed(msgspec.Struct, frozen=True):
 
 
 class Exited(msgspec.Struct, frozen=True):
-    """The main process ended."""
+    """The main process ended. Neither code nor signal: how cannot be known, for it was no child of ours."""
 
     code: int | None
     signal: str | None
@@ -129,6 +129,35 @@ class TimeoutExtended(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class WatchdogChanged(msgspec.Struct, frozen=True):
+    """sd_notify(3) WATCHDOG_USEC: another WatchdogSec for the rest of this invocation."""
+
+    seconds: float
+    """Infinity: no watchdog."""
+
+
+class WatchdogTriggered(msgspec.Struct, frozen=True):
+    """sd_notify(3) WATCHDOG=trigger: as if no keep-alive had come."""
+
+
+class HandedOver(msgspec.Struct, frozen=True):
+    """sd_notify(3) MAINPID: another process, a living one of the unit's own tree, is the main one from now on."""
+
+    pid: int
+    started_ticks: int
+    """The two together are never the same for two processes."""
+
+
+class StoppingByItself(msgspec.Struct, frozen=True):
+    """sd_notify(3) STOPPING=1."""
+
+
+class ErrorReported(msgspec.Struct, frozen=True):
+    """sd_notify(3) ERRNO, BUSERROR: what went wrong, in the unit's own words."""
+
+    error: str
+
+
 class Tick(msgspec.Struct, frozen=True):
     """The state's deadline has come."""
 
@@ -154,6 +183,11 @@ Event = (
     | Progressed
     | KeptAlive
     | TimeoutExtended
+    | WatchdogChanged
+    | WatchdogTriggered
+    | HandedOver
+    | StoppingByItself
+    | ErrorReported
     | Tick
 )
 
@@ -208,6 +242,14 @@ class StopTree(msgspec.Struct, frozen=True):
     reason: str
 
 
+class FollowMain(msgspec.Struct, frozen=True):
+    """From now on tell how this process ends, and of nobody else that it was the main one."""
+
+    pid: int
+    started_ticks: int
+    reason: str
+
+
 class RecordEnding(msgspec.Struct, frozen=True):
     ending: Ending
     reason: str
@@ -220,4 +262,4 @@ class ReportStartLimit(msgspec.Struct, frozen=True):
     reason: str
 
 
-Action = AwaitDependencies | RunCommands | Spawn | Diagnose | StopTree | RecordEnding | ReportStartLimit
+Action = AwaitDependencies | RunCommands | Spawn | Diagnose | StopTree | FollowMain | RecordEnding | ReportStartLimit

@@ -2,8 +2,7 @@
 
 This table is the single source for parsing, for `did you mean`, for the JSON Schema and for the reference
 documentation. Names are systemd's (systemd.unit(5), systemd.service(5), systemd.exec(5), systemd.kill(5)) and
-Kubernetes' for probes. What a key has to do with other keys is in `cross_checks.py`; keys that are known but not
-carried out yet are listed in `unsupported.py`.
+Kubernetes' for probes. What a key has to do with other keys is in `cross_checks.py`.
 """
 
 from __future__ import annotations
@@ -146,6 +145,8 @@ SERVICE = _entries(
     Key("RemainAfterExit", "remain_after_exit", boolean, "a oneshot stays active after a clean exit"),
     Key("ExitType", "exit_type", member_of(model.ExitType),
         "the unit ends with its main process, or with the last process of its tree"),
+    Key("NotifyAccess", "notify_access", member_of(model.NotifyAccess),
+        "whose notifications are taken: all processes' of the unit's tree, or the main one's alone"),
     Key("WatchdogSec", "watchdog_sec", _interval, "WATCHDOG=1 must come this often", "off"),
     Key("WatchdogSignal", "watchdog_signal", signal_name, "sent when it does not"),
     Key("Restart", "restart.policy", member_of(model.RestartPolicy), "after which ends the unit is restarted"),

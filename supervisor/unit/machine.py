@@ -19,8 +19,10 @@ from supervisor.unit.events import (
     CriticalProcessDied,
     DependenciesMet,
     DependencyFailed,
+    ErrorReported,
     Event,
     Exited,
+    HandedOver,
     KeptAlive,
     LivenessFailed,
     LivenessRecovered,
@@ -33,9 +35,12 @@ from supervisor.unit.events import (
     SpawnFailed,
     Start,
     Stop,
+    StoppingByItself,
     Tick,
     TimeoutExtended,
     TreeGone,
+    WatchdogChanged,
+    WatchdogTriggered,
 )
 from supervisor.unit.moves import Moment, Outcome
 from supervisor.unit.state import Rules, UnitState
@@ -61,7 +66,9 @@ _DEPENDENCIES: tuple[EventType, ...] = (DependenciesMet, DependencyFailed, Condi
 _SPAWN: tuple[EventType, ...] = (Spawned, SpawnFailed)
 _PROCESS: tuple[EventType, ...] = (Exited, CriticalProcessDied)
 _PROBES: tuple[EventType, ...] = (Ready, NotReady, LivenessFailed, LivenessRecovered)
-_NOTIFICATIONS: tuple[EventType, ...] = (Progressed, KeptAlive, TimeoutExtended)
+_SIGNS: tuple[EventType, ...] = (Progressed, KeptAlive, TimeoutExtended)
+_SAYINGS: tuple[EventType, ...] = (WatchdogChanged, WatchdogTriggered, HandedOver, StoppingByItself, ErrorReported)
+_NOTIFICATIONS = (*_SIGNS, *_SAYINGS)
 
 
 def _row(handlers: Mapping[EventType, Handler], *ignored: EventType) -> Mapping[EventType, Handler]:
@@ -74,6 +81,11 @@ _RUNNING: Mapping[EventType, Handler] = MappingProxyType(
         ResetFailed: requests.forgive,
         Exited: running.exited,
         CriticalProcessDied: running.lose_critical_process,
+        WatchdogChanged: running.note_watchdog,
+        WatchdogTriggered: running.watchdog_triggered,
+        HandedOver: running.hand_over,
+        StoppingByItself: running.begin_stopping,
+        ErrorReported: running.note_error,
     }
 )
 """What holds while the main process is meant to live."""
@@ -88,6 +100,7 @@ _ACTIVE: Mapping[EventType, Handler] = MappingProxyType(
         LivenessFailed: running.judge_liveness,
         LivenessRecovered: running.recover,
         KeptAlive: running.keep_alive,
+        WatchdogChanged: running.change_watchdog,
         Tick: running.watchdog_expired,
     }
 )
@@ -206,6 +219,8 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
                 **_RUNNING,
                 Exited: ascent.restore_exited,
                 CriticalProcessDied: ascent.restore_lost_process,
+                WatchdogTriggered: ascent.restore_triggered_watchdog,
+                StoppingByItself: nothing,  # what follows a restore that ends is the cold start, whatever it says
                 Stop: requests.stop,
                 Restart: requests.restart_starting,
                 Ready: ascent.loaded,
@@ -237,7 +252,7 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
             *_DEPENDENCIES,
             *_SPAWN,
             TreeGone,
-            *_NOTIFICATIONS,
+            *_SIGNS,
         ),
         SubState.READY: _row(_ACTIVE, *_ACTIVE_IGNORES),
         SubState.UNHEALTHY: _row(_ACTIVE, *_ACTIVE_IGNORES),
@@ -264,6 +279,25 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
             TreeGone,
             *_PROBES,
             *_NOTIFICATIONS,
+        ),
+        SubState.STOPPING: _row(
+            {
+                **_DESCENDING,
+                Exited: descent.ended_by_itself,
+                HandedOver: running.hand_over,
+                ErrorReported: running.note_error,
+                Tick: descent.stopping_overdue,
+            },
+            *_DEPENDENCIES,
+            CommandsDone,
+            *_SPAWN,
+            CriticalProcessDied,  # as it should: it stops
+            TreeGone,
+            *_PROBES,
+            *_SIGNS,  # the time of a stop is not extended
+            WatchdogChanged,
+            WatchdogTriggered,
+            StoppingByItself,
         ),
         SubState.STOP: _row(
             {**_DESCENDING, CommandsDone: descent.stop_commands_done, Tick: descent.stop_commands_done},

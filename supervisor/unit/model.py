@@ -57,6 +57,13 @@ class ExitType(StrEnum):
     """The unit lives as long as any of its processes."""
 
 
+class NotifyAccess(StrEnum):
+    """To whom of a unit's processes is listened on its NOTIFY_SOCKET."""
+
+    ALL = "all"
+    MAIN = "main"
+
+
 class OnDependencyRestart(StrEnum):
     IGNORE = "ignore"
     RESTART = "restart"
@@ -236,6 +243,7 @@ class Service(msgspec.Struct, frozen=True):
     exec_stop_post: tuple[Command, ...] = ()
     remain_after_exit: bool = False
     exit_type: ExitType = ExitType.MAIN
+    notify_access: NotifyAccess = NotifyAccess.ALL
     watchdog_sec: float | None = None
     watchdog_signal: str = "SIGABRT"
     restart: RestartSettings = msgspec.field(default_factory=RestartSettings)

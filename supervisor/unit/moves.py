@@ -26,6 +26,8 @@ class Moment(msgspec.Struct, frozen=True):
 
 Outcome = tuple[UnitState, tuple[Action, ...]]
 
+TRIGGERED = "it triggered its own watchdog (WATCHDOG=trigger)"
+
 OVERSLEPT_SEC = 0.5
 """A timer that goes off later than this tells that we were stopped (SIGSTOP, a frozen container, a paused machine).
 
@@ -76,8 +78,15 @@ def start_over(at: Moment) -> RestartHistory:
     return at.state.history if clock is None else restart.start_took(at.state.history, at.now - clock.began_at)
 
 
+def watchdog_sec(at: Moment) -> float:
+    """Infinity: there is none."""
+    if at.state.watchdog_sec is not None:
+        return at.state.watchdog_sec
+    return math.inf if at.rules.watchdog_sec is None else at.rules.watchdog_sec
+
+
 def watchdog_deadline(at: Moment) -> float:
-    return math.inf if at.rules.watchdog_sec is None else at.now + at.rules.watchdog_sec
+    return at.now + watchdog_sec(at)
 
 
 def complaint_words(state: UnitState) -> str:

@@ -173,4 +173,4 @@ def _serves(state: UnitState) -> bool:
 def _is_external(change: Change) -> bool:
     """A unit without a process of ours that was away and is back: who restarted it we cannot know."""
     recovered = change.before.sub_state is SubState.UNHEALTHY and change.after.sub_state is SubState.READY
-    return recovered and change.after.spawned_pid is None
+    return recovered and change.after.main_pid is None

@@ -7,6 +7,7 @@ A cold start is the same with nothing standing yet. How it is carried out, and i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
 import msgspec
@@ -83,9 +84,10 @@ _WORDS = frozenset({"Unit.Description", "Unit.Documentation"})
 def judge(standing: Mapping[str, Standing], declared: Sequence[Unit]) -> tuple[Verdict, ...]:
     """One verdict for each unit that is here or declared, by name."""
     files = {unit.name: unit for unit in declared}
-    kept = dict(_needed_by_engines(standing, files))
+    waits = _waiting(standing, files)
+    kept = dict(_needed_by_those_that_stay(standing, files, waits))
     return tuple(
-        _judge(name, standing.get(name), files.get(name), kept.get(name))
+        _judge(name, standing.get(name), files.get(name), kept.get(name), waits.get(name))
         for name in sorted(standing.keys() | files.keys())
     )
 
@@ -95,19 +97,34 @@ def graph_of(verdicts: Sequence[Verdict]) -> Graph:
     return Graph.of([verdict.becomes for verdict in verdicts if verdict.becomes is not None])
 
 
-def _judge(name: str, here: Standing | None, declared: Unit | None, kept_for: str | None) -> Verdict:
+def _judge(
+    name: str, here: Standing | None, declared: Unit | None, kept_for: str | None, waits_for: str | None
+) -> Verdict:
     if here is None:
         assert declared is not None, f"{name} is neither here nor declared"
-        return _added(declared)
+        return _added(declared, waits_for)
     if declared is None:
         return _removed(here, kept_for)
-    return _compared(here, declared)
+    return _compared(here, declared) if waits_for is None else _held_whole(here, declared, waits_for)
 
 
-def _added(declared: Unit) -> Verdict:
+def _added(declared: Unit, waits_for: str | None) -> Verdict:
     if declared.engine is not None:
         return Verdict(declared.name, Change.ADDED, Deed.HOLD, reason=ENGINE)
+    if waits_for is not None:
+        return Verdict(declared.name, Change.ADDED, Deed.HOLD, reason=_not_here_yet(waits_for))
     return Verdict(declared.name, Change.ADDED, Deed.START, becomes=declared)
+
+
+def _held_whole(here: Standing, declared: Unit, waits_for: str) -> Verdict:
+    """Its dependencies cannot be had yet, and what else has changed may have been written for them."""
+    keys = tuple(replace(change, takes=Takes.RESTART) for change in differences(here.unit, declared))
+    reason = _not_here_yet(waits_for)
+    return Verdict(declared.name, Change.CHANGED, Deed.HOLD, keys, reason, becomes=here.unit)
+
+
+def _not_here_yet(name: str) -> str:
+    return f"it names {name}, which comes only when podvisor itself is started anew"
 
 
 def _removed(here: Standing, kept_for: str | None) -> Verdict:
@@ -115,7 +132,7 @@ def _removed(here: Standing, kept_for: str | None) -> Verdict:
     if here.unit.engine is not None:
         return Verdict(name, Change.REMOVED, Deed.HOLD, reason=ENGINE, becomes=here.unit)
     if kept_for is not None:
-        reason = f"{kept_for} needs it, and goes only when podvisor itself is started anew"
+        reason = f"{kept_for} needs it, and stays as it is until podvisor itself is started anew"
         return Verdict(name, Change.REMOVED, Deed.HOLD, reason=reason, becomes=here.unit)
     return Verdict(name, Change.REMOVED, Deed.STOP)
 
@@ -140,9 +157,28 @@ def _worth_another_try(here: Standing, found: tuple[KeyChange, ...]) -> bool:
     return here.gave_up and not here.gang and any(change.key not in _WORDS for change in found)
 
 
-def _needed_by_engines(standing: Mapping[str, Standing], files: Mapping[str, Unit]) -> Iterator[tuple[str, str]]:
-    """(unit, engine): an engine that is gone from the files stays all the same, and so does what it needs."""
+def _waiting(standing: Mapping[str, Standing], files: Mapping[str, Unit]) -> Mapping[str, str]:
+    """(unit, the one it names that is not here yet): an engine comes with another supervisor, and so do its users."""
+    away = {name for name, unit in files.items() if name not in standing and unit.engine is not None}
+    waits: dict[str, str] = {}
+    while found := {name: other for name in files.keys() - away - waits.keys() for other in _named(files[name], away)}:
+        waits |= found
+        away |= found.keys() - standing.keys()
+    return waits
+
+
+def _named(unit: Unit, among: AbstractSet[str]) -> Sequence[str]:
+    """The first of these, if any, that the unit names in a dependency."""
+    each = unit.dependencies
+    named = {*each.after, *each.before, *each.requires, *each.wants, *each.binds_to, *each.part_of, *each.conflicts}
+    return sorted(named & among)[:1]
+
+
+def _needed_by_those_that_stay(
+    standing: Mapping[str, Standing], files: Mapping[str, Unit], waits: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """(unit, who needs it): an engine that is gone from the files stays all the same, and so does what it needs."""
     graph = Graph.of([here.unit for here in standing.values()])
     for name, here in standing.items():
-        if here.unit.engine is not None and name not in files:
+        if name in waits or (here.unit.engine is not None and name not in files):
             yield from ((other, name) for other in graph.pulled_in_by(name) - {name})

@@ -38,7 +38,7 @@ class Result(StrEnum):
     HARDWARE = "hardware"
     """A device is gone: nothing that is tried in place can help."""
     PROTOCOL = "protocol"
-    """It ended without ever becoming ready, or a process it cannot live without is gone."""
+    """It ended without ever becoming ready, or a process it cannot live without is gone, nobody knows how."""
 
 
 class CleanExits(Enum):
@@ -182,17 +182,17 @@ def limit_interval(settings: RestartSettings, history: RestartHistory) -> float:
 def result_of_exit(
     settings: RestartSettings, clean: CleanExits, code: int | None, signal: str | None, core_dumped: bool
 ) -> Result:
-    """The result of an exit that nobody asked for."""
+    """The result of an exit that nobody asked for. Of one that nobody can know the worst is assumed."""
     if clean is not CleanExits.NEVER and _is_clean(settings, clean, code, signal):
         return Result.SUCCESS
     if signal is None:
-        return Result.EXIT_CODE
+        return Result.PROTOCOL if code is None else Result.EXIT_CODE
     return Result.CORE_DUMP if core_dumped else Result.SIGNAL
 
 
 def exit_words(code: int | None, signal: str | None, core_dumped: bool = False) -> str:
     if signal is None:
-        return f"exited with code {code}"
+        return "ended, nobody knows how: it was no child of ours" if code is None else f"exited with code {code}"
     return f"killed by {signal}" + (", core dumped" if core_dumped else "")
 
 

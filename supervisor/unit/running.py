@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from supervisor.unit import restart
 from supervisor.unit.ascent import activate
-from supervisor.unit.descent import complete, fail, fail_alive
+from supervisor.unit.descent import complete, fail, fail_alive, fault_of_exit, stop_by_itself
 from supervisor.unit.events import (
     Commands,
     CriticalProcessDied,
+    ErrorReported,
     Event,
     Exited,
+    FollowMain,
+    HandedOver,
     LivenessFailed,
     LivenessRecovered,
     NotReady,
+    WatchdogChanged,
 )
 from supervisor.unit.model import LivenessAction, ServiceType
-from supervisor.unit.moves import Moment, Outcome, complaint_words, overslept, to, watchdog_deadline
+from supervisor.unit.moves import (
+    TRIGGERED,
+    Moment,
+    Outcome,
+    complaint_words,
+    overslept,
+    to,
+    watchdog_deadline,
+    watchdog_sec,
+)
 from supervisor.unit.restart import Result
 from supervisor.unit.state import Complaint, Fault
 from supervisor.unit.states import RunState, SubState
@@ -25,16 +37,38 @@ from supervisor.unit.states import RunState, SubState
 
 def exited(at: Moment, event: Exited) -> Outcome:
     """The main process ended and nobody had asked for it."""
-    rules, words = at.rules, restart.exit_words(event.code, event.signal, event.core_dumped)
-    result = restart.result_of_exit(rules.restart, rules.clean_exits, event.code, event.signal, event.core_dumped)
     at = replace(at, state=replace(at.state, exit=event, exited_at=at.now))
-    if result is not Result.SUCCESS:
-        return fail(at, Fault(result, words))
-    if rules.type is ServiceType.ONESHOT:
+    fault = fault_of_exit(at, event, ready=at.state.state is not RunState.ACTIVATING)
+    if fault.result is Result.SUCCESS and at.rules.type is ServiceType.ONESHOT:
         return _finish_oneshot(at)
-    if at.state.state is RunState.ACTIVATING:
-        return fail(at, Fault(Result.PROTOCOL, f"{words} before it was ready"))
-    return fail(at, Fault(Result.SUCCESS, words))
+    return fail(at, fault)
+
+
+def hand_over(at: Moment, event: HandedOver) -> Outcome:
+    if event.pid == at.state.main_pid:
+        return at.state, ()
+    reason = f"pid {at.state.main_pid} has handed over to pid {event.pid}, which is the main process from now on"
+    return replace(at.state, main_pid=event.pid), (FollowMain(event.pid, event.started_ticks, reason),)
+
+
+def begin_stopping(at: Moment, event: Event) -> Outcome:
+    if at.rules.type is ServiceType.ONESHOT:
+        return at.state, ()  # to end is what it was started for
+    return stop_by_itself(at)
+
+
+def note_error(at: Moment, event: ErrorReported) -> Outcome:
+    return replace(at.state, error=event.error), ()
+
+
+def note_watchdog(at: Moment, event: WatchdogChanged) -> Outcome:
+    """It is armed when the unit is active."""
+    return replace(at.state, watchdog_sec=event.seconds), ()
+
+
+def change_watchdog(at: Moment, event: WatchdogChanged) -> Outcome:
+    state, actions = note_watchdog(at, event)
+    return keep_alive(replace(at, state=state), event)[0], actions
 
 
 def lose_critical_process(at: Moment, event: CriticalProcessDied) -> Outcome:
@@ -74,10 +108,17 @@ def keep_alive(at: Moment, event: Event) -> Outcome:
 def watchdog_expired(at: Moment, event: Event) -> Outcome:
     if overslept(at):
         return keep_alive(at, event)
-    fault = Fault(Result.WATCHDOG, f"no keep-alive within {at.rules.watchdog_sec:g} s (WatchdogSec)")
+    return _abort(at, f"no keep-alive within {watchdog_sec(at):g} s (WatchdogSec)")
+
+
+def watchdog_triggered(at: Moment, event: Event) -> Outcome:
+    return _abort(at, TRIGGERED)
+
+
+def _abort(at: Moment, cause: str) -> Outcome:
     abort = at.rules.stop.abort_timeout_sec
     grace = at.rules.stop.timeout_sec if abort is None else abort
-    return fail_alive(at, fault, signal=at.rules.watchdog_signal, grace_sec=grace)
+    return fail_alive(at, Fault(Result.WATCHDOG, cause), signal=at.rules.watchdog_signal, grace_sec=grace)
 
 
 def _finish_oneshot(at: Moment) -> Outcome:

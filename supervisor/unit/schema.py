@@ -13,11 +13,9 @@ import msgspec
 
 from supervisor.unit.keys import LIVENESS_ACTION, SECTIONS, Key, Table
 from supervisor.unit.quantities import format_duration
-from supervisor.unit.unsupported import NOT_CARRIED_OUT
-from supervisor.unit.values import UnexpectedValue, shown
+from supervisor.unit.values import UnexpectedValue
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-NOT_YET = "Known, but not carried out by this version"
 
 Schema = dict[str, object]
 
@@ -29,19 +27,13 @@ def schema() -> Schema:
         "title": "podvisor unit file",
         "description": "One unit; the file's name is the unit's name.",
         "type": "object",
-        "properties": {name: _entry(table, name, {}) for name, table in SECTIONS.items()},
+        "properties": {name: _table(table) for name, table in SECTIONS.items()},
         "additionalProperties": False,
     }
 
 
-def _entry(entry: Key | Table, path: str, defaults: Mapping[str, object]) -> Schema:
-    made = _table(entry, path) if isinstance(entry, Table) else _key(entry, defaults)
-    if path not in NOT_CARRIED_OUT:
-        return made
-    allowed = [*NOT_CARRIED_OUT[path]]
-    but = f", but for {', '.join(map(shown, allowed))}" if allowed else ""
-    refused: Schema = {"enum": allowed} if allowed else {"not": {}}
-    return {**made, **refused, "description": f"{NOT_YET}{but}. {made['description']}"}
+def _entry(entry: Key | Table, defaults: Mapping[str, object]) -> Schema:
+    return _table(entry) if isinstance(entry, Table) else _key(entry, defaults)
 
 
 def _key(key: Key, defaults: Mapping[str, object]) -> Schema:
@@ -54,11 +46,11 @@ def _key(key: Key, defaults: Mapping[str, object]) -> Schema:
     return made
 
 
-def _table(table: Table, path: str) -> Schema:
+def _table(table: Table) -> Schema:
     defaults = _defaults(table)
     made: Schema = {
         "type": "object",
-        "properties": {name: _entry(entry, f"{path}.{name}", defaults) for name, entry in table.entries.items()},
+        "properties": {name: _entry(entry, defaults) for name, entry in table.entries.items()},
         "additionalProperties": False,
     }
     if table.required:

@@ -11,6 +11,7 @@ from supervisor.unit.events import Commands, Exited
 from supervisor.unit.model import (
     ExitType,
     LivenessAction,
+    NotifyAccess,
     RestartSettings,
     ServiceType,
     StartSettings,
@@ -34,6 +35,7 @@ class Rules(msgspec.Struct, frozen=True):
     """The Exec…= keys that the unit declares."""
     remain_after_exit: bool = False
     exit_type: ExitType = ExitType.MAIN
+    notify_access: NotifyAccess = NotifyAccess.ALL
     clean_exits: CleanExits = CleanExits.DAEMON
     liveness_action: LivenessAction = LivenessAction.RESTART
     diagnoses: bool = False
@@ -61,6 +63,7 @@ def rules_of(unit: Unit) -> Rules:
         commands=frozenset(which for which, commands in declared.items() if commands),
         remain_after_exit=service.remain_after_exit,
         exit_type=service.exit_type,
+        notify_access=service.notify_access,
         clean_exits=_clean_exits(unit),
         liveness_action=_liveness_action(unit),
         diagnoses=unit.engine is not None and unit.engine.diagnose_exec is not None,
@@ -147,13 +150,18 @@ class UnitState(msgspec.Struct, frozen=True):
     """The last invocation that got past its spawn."""
     ended: int = 0
     """The last invocation of which nothing is left (or of which the survivors were named)."""
-    spawned_pid: int | None = None
+    main_pid: int | None = None
+    """The process that was spawned, or the one that it has handed over to."""
     spawned_at: float | None = None
     exit: Exited | None = None
     """Of this invocation's main process."""
     exited_at: float | None = None
     clock: StartClock | None = None
     """This invocation's start."""
+    watchdog_sec: float | None = None
+    """What the unit has asked for in place of WatchdogSec."""
+    error: str | None = None
+    """The last that the unit reported of itself."""
     ready: bool = False
     """As Readiness says now, once it has passed; readyz shows it."""
     ready_once: bool = False
@@ -184,7 +192,7 @@ class UnitState(msgspec.Struct, frozen=True):
     @property
     def pid(self) -> int | None:
         """Of the living main process."""
-        return self.spawned_pid if self.exit is None and self.ended < self.invocation else None
+        return self.main_pid if self.exit is None and self.ended < self.invocation else None
 
     @property
     def kept_down_by(self) -> str | None:

@@ -44,6 +44,8 @@ class SubState(StrEnum):
     """A oneshot that did its work and remains active."""
     DIAGNOSE = "diagnose"
     """It is sick and is to be stopped; DiagnoseExec collects evidence while there is something to be seen."""
+    STOPPING = "stopping"
+    """It said that it stops by itself, and has TimeoutStopSec for that."""
     STOP = "stop"
     """ExecStop runs."""
     STOP_TERM = "stop-term"
@@ -77,6 +79,7 @@ RUN_STATE = MappingProxyType(
         SubState.UNHEALTHY: RunState.ACTIVE,
         SubState.EXITED: RunState.ACTIVE,
         SubState.DIAGNOSE: RunState.DEACTIVATING,
+        SubState.STOPPING: RunState.DEACTIVATING,
         SubState.STOP: RunState.DEACTIVATING,
         SubState.STOP_TERM: RunState.DEACTIVATING,
         SubState.STOP_KILL: RunState.DEACTIVATING,

@@ -8,7 +8,6 @@ from supervisor.unit.layers import Layered
 from supervisor.unit.structs import build
 from supervisor.unit.suggest import unknown
 from supervisor.unit.toml_lines import KeyPath
-from supervisor.unit.unsupported import refusal
 from supervisor.unit.values import UnexpectedValue, shown
 
 Fields = dict[str, object]
@@ -39,7 +38,6 @@ class TableReader:
                 self._complain(path, f"found {shown(content)}, expected a table")
                 return fields
             content = {table.shorthand: content}
-        self._refuse(path, content)
         for name, found in content.items():
             entry, place = table.entries.get(name), (*path, name)
             if entry is None:
@@ -65,16 +63,10 @@ class TableReader:
         except UnexpectedValue as error:
             self._complain(path, str(error))
             return
-        self._refuse(path, found)
         if key.appends:
             before = fields.get(key.target, ())
             value = (*(before if isinstance(before, tuple) else ()), value)
         fields[key.target] = value
-
-    def _refuse(self, path: KeyPath, found: object) -> None:
-        reason = refusal(".".join(str(part) for part in path), found)
-        if reason is not None:
-            self._complain(path, reason)
 
     def _complain(self, path: KeyPath, message: str) -> None:
         self.problems.append(self._document.problem(path, message))

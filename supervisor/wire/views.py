@@ -122,7 +122,7 @@ class EdgeView(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     target: str
     kind: str
-    """after|requires|wants: `source` comes after, requires or wants `target`."""
+    """binds-to|requires|part-of|on-dependency-restart|after|wants|conflicts: as `source` says it of `target`."""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from supervisor.process import procfs
 from supervisor.process.attribution import certainly_not_newborn
-from supervisor.process.children import Children, ExitStatus, Spawn, SpawnError, stop_ignoring_signals
+from supervisor.process.children import Child, Children, ExitStatus, Spawn, SpawnError, stop_ignoring_signals
 from supervisor.process.procfs import ProcessStat
 from supervisor.unit.model import ResourceLimit
 from tests.support.real_processes import CAN_BECOME_OTHER_USERS, gone, python_of, reaping, spawn_of, told
@@ -93,6 +93,49 @@ async def test_the_zombie_stays_until_it_is_released() -> None:
         assert procfs.read_stat(child.pid) is None
         assert children.managed == frozenset()
         assert children.orphans_reaped == 0
+
+
+async def _handed_over(children: Children, script: str, heard: Path) -> tuple[Child, Child]:
+    """One that was spawned, and the one that it has started and told of."""
+    child = await children.spawn(spawn_of("sh", "-c", f"sh -c '{script}' & echo $! > {heard}; sleep 1000"))
+    pid = int((await told(heard))[0])
+    stat = procfs.read_stat(pid)
+    assert stat is not None
+    children.hand_over(child, stat.identity)
+    assert child.main.pid == pid
+    return child, child.main
+
+
+async def test_one_that_was_handed_over_to_is_kept_until_its_unit_is_released(tmp_path: Path) -> None:
+    async with reaping() as children:
+        child, main = await _handed_over(children, "sleep 1000; exit 6", tmp_path / "pid")
+        assert children.signal(child, signal.SIGKILL)
+        await child.exited.wait()
+        assert children.managed == {child.pid}
+        assert children.signal(main, signal.SIGTERM)
+        await children.wait_exit(main)
+        assert main.status == ExitStatus(None, "SIGTERM")
+        assert not children.signal(main, signal.SIGTERM)
+        assert set(procfs.children_of_ours()) >= {child.pid, main.pid}
+        for orphan in set(procfs.children_of_ours()) - {child.pid, main.pid}:
+            os.kill(orphan, signal.SIGKILL)  # what `sh` had started
+            await gone(orphan)
+        children.release(child)
+        assert procfs.children_of_ours() == ()
+        assert child.main is main, "who it was is still to be asked for"
+
+
+async def test_one_whose_parent_reaps_it_has_ended_and_nobody_knows_how(tmp_path: Path) -> None:
+    async with reaping() as children:
+        child, main = await _handed_over(children, "exec sleep 1000", tmp_path / "pid")
+        os.kill(main.pid, signal.SIGKILL)
+        await children.wait_exit(main)
+        await children.wait_exit(main)
+        assert main.status == ExitStatus(None, None)
+        assert str(main.status) == "exit status unknown"
+        assert not children.signal(main, signal.SIGTERM)
+        children.abandon(child)
+        assert children.managed == frozenset()
 
 
 async def test_the_group_can_be_killed_while_its_leader_is_a_pinned_zombie(tmp_path: Path) -> None:

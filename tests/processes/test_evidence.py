@@ -38,6 +38,20 @@ async def test_what_hangs_is_looked_at_before_it_is_stopped(tmp_path: Path) -> N
         assert kept == (f"stack of {first} in epoch 1", "no driver", "DiagnoseExec: sh: exit status 3")
 
 
+async def test_evidence_tells_no_secret(tmp_path: Path) -> None:
+    engine, token = Moody(tmp_path), tmp_path / "token"
+    token.write_text("hunter2-hunter2")
+    unit = diagnosed(engine, 'echo "its key is $KEY"')
+    keys = {"LoadCredential": [f"token:{token}"], "Environment": ["KEY=${CREDENTIAL:token}"]}
+    async with supervisor(tmp_path, {"engine": {**unit, "Service": {**unit["Service"], **keys}}}) as running:
+        await running.started("engine")
+        engine.feels("hangs")
+        await running.moved("engine", "ready", "diagnose")
+        engine.feels("works")
+        await running.moved("engine", "loading", "ready", 2)
+        assert (await last_exit(running)).diagnosis == ("its key is [redacted token]",)
+
+
 async def test_a_diagnosis_that_hangs_is_cut_short_and_nothing_of_it_is_left(tmp_path: Path) -> None:
     engine, told = Moody(tmp_path), tmp_path / "pid"
     hangs = f"setsid sleep 600 & echo $! > {told}; echo begun; wait"

@@ -125,3 +125,18 @@ async def test_log_limits_hold_for_the_process_that_runs(tmp_path: Path) -> None
         assert await running.ended() == 0
         assert len(running.stdout.matching(r"\[chatty\] 1\d\d\d")) == 10
     assert sorted(path.name for path in tmp_path.glob("log*")) == ["log", "log.1", "log.2"]
+
+
+async def test_a_secret_that_comes_with_a_reload_is_not_shown_either(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("hunter2-hunter2")
+    async with supervisor(tmp_path, {"store": service(*FOREVER), "other": service(*FOREVER)}) as running:
+        await running.online()
+        tells = shell('echo "my token is $TOKEN"; exec sleep 600')
+        write(
+            running,
+            web=service(*tells, LoadCredential=[f"token:{path}"], Environment=["TOKEN=${CREDENTIAL:token}"]),
+        )
+        assert (await running.command("reload")).returncode == 0
+        await running.stdout.saw(r"my token is \[redacted token\]")
+        assert (await running.command("logs", "web")).stdout == "my token is [redacted token]\n"

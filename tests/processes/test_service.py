@@ -13,6 +13,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
+from supervisor import wire
 from supervisor.process.children import Children
 from supervisor.service.outcomes import StartFailed, Transition
 from supervisor.unit.model import (
@@ -205,6 +206,26 @@ async def test_the_death_of_a_critical_process_is_the_units_death() -> None:
         assert state.sub_state is SubState.FAILED
         assert "VLLM::Worker_TP0" in state.reason
         assert state.pid is None
+
+
+async def test_the_name_of_a_critical_process_need_not_be_text() -> None:
+    """What is told of it goes out as JSON, into files and to the controller."""
+    script = """
+        (exec -a $'Worker_\\xff' sleep 600) &
+        until grep -qa ^Worker /proc/$!/cmdline; do :; done
+        echo ready
+        exec sleep 600
+    """
+    table = ServiceTable(exec_start=Command(("bash", "-c", script)), restart=NO_RESTART)
+    probes = Probes(readiness=Probe(LogLineCheck("ready")))
+    async with running(table, engine=Engine(critical_processes=("Worker*",)), probes=probes) as service:
+        await service.start(asked_by="test")
+        state = await service.wait_until(lambda state: state.ready_once)
+        worker = await child_of(state.pid)
+        await watched(worker)
+        os.kill(worker, signal.SIGKILL)
+        await service.wait_until(lambda state: state.at_rest)
+        assert rb"Worker_\\xff" in wire.encode(service.view(trio.current_time()))
 
 
 @pytest.mark.seed("S22")

@@ -84,6 +84,6 @@ async def test_reading_and_computing_are_seen_below_the_main_process(
             if found is kind:
                 told.set()
 
-        nursery.start_soon(watch_usage, child.pid, tell)
+        nursery.start_soon(watch_usage, child, tell)
         await told.wait()
         nursery.cancel_scope.cancel()

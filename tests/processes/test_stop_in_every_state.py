@@ -31,13 +31,20 @@ from supervisor.unit.model import (
 )
 from supervisor.unit.model import Service as ServiceTable
 from supervisor.unit.states import AT_REST, SubState
-from tests.support.real_services import FOREVER, NO_RESTART, running
+from tests.support.real_services import FOREVER, NO_RESTART, python, running
 
 HANGS = Command(("sh", "-c", "setsid sleep 600 & exec sleep 600"))
 STUBBORN = Command(("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"))
 LEAVES_A_STUBBORN_ONE = Command(
     ("sh", "-c", "sh -c 'trap \"\" TERM; echo up; while :; do sleep 0.05; done' & sleep 0.3; exit 1")
 )
+SAYS_THAT_IT_STOPS = r"""
+import os, socket, time
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.connect("\0" + os.environ["NOTIFY_SOCKET"][1:])
+s.send(b"READY=1\nSTOPPING=1")
+time.sleep(600)
+"""
 UP = Probes(startup=Probe(LogLineCheck("up")))
 NEVER_UP = Probes(startup=Probe(LogLineCheck("never")))
 SICK = Probe(ExecCheck(Command(("false",))), period_sec=0.05, failure_threshold=1)
@@ -75,6 +82,7 @@ WAYS = {
     SubState.UNHEALTHY: Way(probes=Probes(liveness=SICK, liveness_action=LivenessAction.REPORT)),
     SubState.DIAGNOSE: Way(probes=Probes(liveness=SICK), engine=Engine(diagnose_exec=HANGS)),
     SubState.EXITED: Way(ServiceTable(type=ServiceType.ONESHOT, exec_start=Command(("true",)), remain_after_exit=True)),
+    SubState.STOPPING: Way(ServiceTable(type=ServiceType.NOTIFY, exec_start=python(SAYS_THAT_IT_STOPS))),
     SubState.STOP: Way(replace(FOREVER, exec_stop=(HANGS,), stop=SHORT), stops_first=True),
     SubState.STOP_TERM: Way(
         ServiceTable(exec_start=STUBBORN, stop=StopSettings(timeout_sec=1.0)), UP, stops_first=True

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import trio
 
 from supervisor.process.children import Child, ExitStatus, Spawn, SpawnError
-from supervisor.process.procfs import ProcessInfo
+from supervisor.process.procfs import Identity, ProcessInfo
 from supervisor.process.tail import Follower, Tail
 from supervisor.process.tree import Survivor, TreeReport
 from supervisor.service.processes import Ladder
@@ -59,6 +59,8 @@ class FakeProcesses:
         self.spawned: list[tuple[float, tuple[str, ...]]] = []
         """When what was started."""
         self.ladders: list[Ladder] = []
+        self.ended: dict[str, ExitStatus] = {}
+        """Of each program, how the latest of its processes ended."""
         self.most_alive: dict[str, int] = {}
         """Of each program, the most that ever lived at a time."""
         self._nursery = nursery
@@ -116,6 +118,17 @@ class FakeProcesses:
         await trio.sleep(0)
         return (child.pid,) if self._trees[child.pid].left else ()
 
+    async def find_member(self, child: Child, invocation_id: str, pid: int) -> Identity | None:
+        await trio.sleep(0)
+        return (pid, 0)
+
+    def hand_over(self, child: Child, identity: Identity) -> None:
+        pid, started_ticks = identity
+        child.successor = None if identity == child.identity else Child(pid, trio.current_time(), started_ticks)
+
+    async def wait_exit(self, child: Child) -> None:
+        await child.exited.wait()
+
     async def tree_gone(self, child: Child, invocation_id: str) -> None:
         while self._trees[child.pid].left:
             await trio.sleep(1.0)
@@ -141,7 +154,7 @@ class FakeProcesses:
         if not (by_itself and tree.program.leaves_orphan):
             tree.left = False
         if not tree.child.exited.is_set():
-            tree.child.status = status
+            tree.child.status = self.ended[tree.argv[0]] = status
             tree.child.exited.set()
 
 

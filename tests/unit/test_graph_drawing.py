@@ -45,6 +45,33 @@ def test_for_people_in_the_order_of_the_start(units: Path) -> None:
     ]
 
 
+RELATIONS = """
+BindsTo = ["store"]
+PartOf = ["engine"]
+After = ["engine"]
+Conflicts = ["exporter"]
+OnDependencyRestart = { engine = "restart" }
+"""
+
+
+def test_what_units_do_with_each_other(units: Path) -> None:
+    (units / "adapter.toml").write_text(f'[Unit]{RELATIONS}[Service]\nExecStart = ["true"]\n')
+    assert [line for line in drawn(units)[-4:] if line[0] == " "] == [
+        "   ==> store     binds-to",
+        "   ~~> engine    part-of, on-dependency-restart, after",
+        "   x-x exporter  conflicts",
+    ]
+    edges = [line.strip() for line in drawn(units, "--format", "dot") if '"adapter" ->' in line]
+    assert edges == [
+        '"adapter" -> "store" [style = bold, label = "binds-to"]',
+        '"adapter" -> "engine" [style = dashed, label = "part-of, on-dependency-restart, after"]',
+        '"adapter" -> "exporter" [style = solid, dir = both, arrowhead = tee, arrowtail = tee, label = "conflicts"]',
+    ]
+    mermaid = drawn(units, "--format", "mermaid")
+    assert any("x--x|conflicts|" in line for line in mermaid)
+    assert not any('"exporter" -> "adapter"' in line for line in drawn(units, "--format", "dot"))  # one line for both
+
+
 def test_for_graphviz(units: Path) -> None:
     lines = drawn(units, "--format", "dot")
     assert (lines[0], lines[-1]) == ("digraph units {", "}")

@@ -37,7 +37,13 @@ rules = st.builds(
     start=st.builds(StartSettings, timeout_sec=st.just(90.0), stall_sec=st.sampled_from([None, 20.0])),
 )
 exits = st.sampled_from(
-    [ev.Exited(0, None), ev.Exited(1, None), ev.Exited(None, "SIGKILL"), ev.Exited(None, "SIGSEGV", True)]
+    [
+        ev.Exited(0, None),
+        ev.Exited(1, None),
+        ev.Exited(None, "SIGKILL"),
+        ev.Exited(None, "SIGSEGV", True),
+        ev.Exited(None, None),
+    ]
 )
 graces = st.sampled_from([None, 0.0, 1.0, 100.0])
 
@@ -88,6 +94,9 @@ class UnitLife(RuleBasedStateMachine):
                 assert not self.something_lives(), "two processes"
                 assert self.wanted, "spawned although the last word was stop"
                 self.spawning = True
+            case ev.FollowMain(pid):
+                assert self.main_alive
+                assert self.state.pid == pid
             case ev.StopTree(_, grace_sec):
                 assert grace_sec >= 0
                 self.ladder = True
@@ -159,6 +168,11 @@ class UnitLife(RuleBasedStateMachine):
         self.main_alive = False
         self.happen(how)
 
+    @precondition(lambda self: self.main_alive)
+    @rule(pid=st.sampled_from([1, 2]))
+    def main_hands_over(self, pid: int) -> None:
+        self.happen(ev.HandedOver(pid, 0))
+
     @precondition(lambda self: self.ladder and not self.spawning)
     @rule(how=exits, survives=st.sampled_from([False] * 5 + [True]))
     def ladder_ends(self, how: ev.Exited, survives: bool) -> None:
@@ -183,6 +197,11 @@ class UnitLife(RuleBasedStateMachine):
                 ev.Progressed(ProgressKind.CPU),
                 ev.KeptAlive(),
                 ev.TimeoutExtended(30.0),
+                ev.WatchdogChanged(5.0),
+                ev.WatchdogChanged(math.inf),
+                ev.WatchdogTriggered(),
+                ev.StoppingByItself(),
+                ev.ErrorReported("ENOENT"),
                 ev.CriticalProcessDied("worker is gone"),
             ]
         )

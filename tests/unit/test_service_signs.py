@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
 from supervisor.service.conditions import unmet
-from supervisor.service.notify import assignments, event_of
+from supervisor.service.notifications import Unreadable, event_of
 from supervisor.service.oom import oom_kills
 from supervisor.service.progress import PATTERNS_KEPT, NewLines, Usage, grown
-from supervisor.unit.events import Event, KeptAlive, LivenessFailed, Progressed, TimeoutExtended
+from supervisor.unit.events import (
+    ErrorReported,
+    Event,
+    KeptAlive,
+    Progressed,
+    StoppingByItself,
+    TimeoutExtended,
+    WatchdogChanged,
+    WatchdogTriggered,
+)
 from supervisor.unit.model import Conditions
 from supervisor.unit.start_clock import ProgressKind
 
@@ -49,11 +59,18 @@ def test_what_a_tree_used_between_two_looks() -> None:
     "name, value, expected",
     [
         ("WATCHDOG", "1", KeptAlive()),
-        ("WATCHDOG", "trigger", LivenessFailed("watchdog", "the unit triggered its own watchdog")),
+        ("WATCHDOG", "trigger", WatchdogTriggered()),
+        ("WATCHDOG_USEC", "1500000", WatchdogChanged(1.5)),
+        ("WATCHDOG_USEC", "0", WatchdogChanged(math.inf)),
+        ("WATCHDOG_USEC", "18446744073709551615", WatchdogChanged(math.inf)),
         ("EXTEND_TIMEOUT_USEC", "5000000", TimeoutExtended(5.0)),
-        ("EXTEND_TIMEOUT_USEC", "soon", None),
         ("STATUS", "loading", Progressed(ProgressKind.WORK)),
-        ("MAINPID", "7", None),
+        ("STOPPING", "1", StoppingByItself()),
+        ("STOPPING", "0", None),
+        ("ERRNO", "2", ErrorReported("ENOENT (No such file or directory)")),
+        ("BUSERROR", "org.x.\x1bFailed" + "!" * 300, ErrorReported("org.x.?Failed" + "!" * 187)),
+        ("RELOADING", "1", None),
+        ("BARRIER", "1", None),
         ("X_OTHER", "1", None),
     ],
 )
@@ -61,12 +78,11 @@ def test_what_a_notification_means(name: str, value: str, expected: Event | None
     assert event_of(name, value) == expected
 
 
-def test_a_notification_holds_several_assignments_and_perhaps_rubbish() -> None:
-    assert list(assignments(b"READY=1\nSTATUS=a=b\nrubbish\n\xff=\n")) == [
-        ("READY", "1"),
-        ("STATUS", "a=b"),
-        ("\N{REPLACEMENT CHARACTER}", ""),
-    ]
+@pytest.mark.parametrize("name", ["WATCHDOG_USEC", "EXTEND_TIMEOUT_USEC", "ERRNO"])
+@pytest.mark.parametrize("value", ["", "soon", "-1", "1.5", "\N{ARABIC-INDIC DIGIT ONE}", "9" * 4000, "9" * 5000])
+def test_a_number_that_is_none_is_refused(name: str, value: str) -> None:
+    with pytest.raises(Unreadable, match="expected a whole number"):
+        event_of(name, value)
 
 
 def test_the_count_of_oom_kills_is_found_in_either_hierarchy(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The table of keys is whole: every key has a field, every refusal a key, every default its place."""
+"""The table of keys is whole: every key has a field, every default its place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from msgspec.structs import fields
 
 from supervisor.unit import model
 from supervisor.unit.keys import LIVENESS_ACTION, SECTIONS, Key, Table
-from supervisor.unit.unsupported import NOT_CARRIED_OUT, refusal
 
 
 def _entries(table: Table, prefix: str = "") -> Iterator[tuple[str, Table, Key | Table]]:
@@ -57,21 +56,6 @@ def test_every_field_has_a_key() -> None:
     }
     made = {"engine.endpoint_number", "engine.declared_by"}  # not written, but follow from Endpoints
     assert wanted - made <= targets
-
-
-def test_only_known_keys_are_refused() -> None:
-    known = {place for place, _, _ in ENTRIES} | SECTIONS.keys()
-    assert set(NOT_CARRIED_OUT) <= known
-
-
-def test_a_refusal_says_what_would_be_taken() -> None:
-    rows: dict[str, tuple[object, ...]] = {"Unit.Kind": ("plain",), "Whole": ()}
-    assert refusal("Unit.Kind", "plain", rows) is None
-    assert refusal("Service.Nice", 5, rows) is None
-    assert refusal("Unit.Kind", "fancy", rows) == (
-        '"fancy" is known, but not carried out by this version; "plain" would be'
-    )
-    assert refusal("Whole", {}, rows) == "known, but not carried out by this version"
 
 
 def test_every_key_has_a_schema() -> None:

@@ -36,8 +36,8 @@ GRAPH = Graph.of(
     ]
 )
 REST, WAITING = UnitState(), UnitState(SubState.WAITING, invocation=1)
-LOADING = UnitState(SubState.LOADING, invocation=1, spawned_pid=7)
-UP = UnitState(SubState.READY, invocation=1, spawned_pid=7, restarts=0)
+LOADING = UnitState(SubState.LOADING, invocation=1, main_pid=7)
+UP = UnitState(SubState.READY, invocation=1, main_pid=7, restarts=0)
 ASKED = Descent(Then.REST, 1.0, asked_by="operator", reason="maintenance")
 CRASH = Descent(Then.DECIDE, 1.0, reason="killed", fault=Fault(Result.SIGNAL, "killed"))
 STOPPING = replace(UP, sub_state=SubState.STOP_TERM, descent=ASKED, reason="asked")
@@ -46,7 +46,7 @@ COMPLETING = replace(UP, sub_state=SubState.CLEANING, descent=Descent(Then.COMPL
 BACK_OFF = replace(UP, sub_state=SubState.AUTO_RESTART)
 AGAIN = replace(WAITING, invocation=2, restarts=1)
 SKIPPED = replace(REST, skipped=True, invocation=1)
-AWAY = replace(UP, sub_state=SubState.UNHEALTHY, spawned_pid=None)
+AWAY = replace(UP, sub_state=SubState.UNHEALTHY, main_pid=None)
 FAILED = replace(UP, sub_state=SubState.FAILED)
 
 STOPS_BOUND = {"bound": Wish.STOP}

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.unit.differences import IN_PLACE, Takes, differences, target_of, with_in_place
+from supervisor.unit.endpoints import with_endpoints
 from supervisor.unit.graph import Graph
 from supervisor.unit.keys import SECTIONS
 from supervisor.unit.layers import layer
@@ -250,6 +251,39 @@ def test_what_an_engine_needs_stays_with_it() -> None:
         "other": Deed.STOP,
         "store": Deed.HOLD,
     }
+
+
+def test_what_names_an_engine_that_is_not_here_yet_waits_with_it() -> None:
+    def needing(text: str, *names: str) -> str:
+        return f"[Unit]\nRequires = {list(names)}\n{text}".replace("'", '"')
+
+    here = standing(
+        unit(ENGINE_FILE, "engine"), unit(needing(WEB, "engine", "old"), "router"), unit(WEB, "old"), unit(WEB, "rest")
+    )
+    several = with_endpoints(
+        [
+            unit(ENGINE_FILE + "Endpoints = 2\n", "engine"),
+            unit(needing(WEB + 'Restart = "always"\n', "engine"), "router"),
+            unit(needing(WEB, "router"), "next"),
+            unit(needing(WEB, "engine"), "new"),
+            unit(needing(WEB, "new"), "newer"),
+        ]
+    )
+    verdicts = {verdict.name: verdict for verdict in judge(here, several)}
+    assert {name: verdict.deed for name, verdict in verdicts.items()} == {
+        "engine": Deed.HOLD,
+        "engine@0": Deed.HOLD,
+        "engine@1": Deed.HOLD,
+        "new": Deed.HOLD,
+        "newer": Deed.HOLD,
+        "next": Deed.START,
+        "old": Deed.HOLD,  # the router as it stays needs it
+        "rest": Deed.STOP,
+        "router": Deed.HOLD,
+    }
+    assert verdicts["router"].becomes == here["router"].unit
+    assert verdicts["router"].held == ("Unit.Requires", "Service.Restart")
+    assert not list(graph_of(tuple(verdicts.values())).missing_requirements())
 
 
 # --- order -----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import trio
@@ -16,6 +17,7 @@ from trio.testing import MockClock
 from supervisor.engine.model.freeze import FreezeLimits
 from supervisor.engine.model.operation import EngineRecovery, Operation, OperationSettings
 from supervisor.engine.operator import CommandRefused, EffectFailed, Operator
+from supervisor.service.credentials import Secrets
 from supervisor.wire import (
     Action,
     CommandAnswer,
@@ -112,19 +114,18 @@ class World:
             )
 
 
-def make() -> tuple[Operator, SlowEffects]:
+def make(secrets: Secrets | None = None) -> tuple[Operator, SlowEffects]:
     effects = SlowEffects()
     operation = Operation("boot", booted_at=trio.current_time())
-    operator = Operator(
-        operation, OperationSettings(enabled=True, freeze=FREEZE, recovers=True), effects, lambda reason: None
-    )
+    settings = OperationSettings(enabled=True, freeze=FREEZE, recovers=True)
+    operator = Operator(operation, settings, effects, lambda reason: None, secrets=secrets)
     effects.operator = operator
     return operator, effects
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[World]:
-    operator, effects = make()
+async def world(secrets: Secrets | None = None) -> AsyncIterator[World]:
+    operator, effects = make(secrets)
     async with trio.open_nursery() as nursery:
         await nursery.start(operator.run)
         yield World(operator, effects, nursery)
@@ -243,6 +244,18 @@ async def test_a_stop_that_leaves_survivors_fails_and_unfreezes(autojump_clock: 
             await here.command(Action.PREPARE)
         assert refused.value.code is ErrorCode.FAILED
         assert here.operator.state.freeze is None
+
+
+async def test_what_goes_wrong_tells_no_secret(tmp_path: Path, autojump_clock: MockClock) -> None:
+    (tmp_path / "key").write_text("hunter2-hunter2")
+    secrets = Secrets()
+    secrets.read([("key", str(tmp_path / "key"))])
+    async with world(secrets) as here:
+        here.effects.stop_fails = "port 8000: held by process 7 (serve --api-key hunter2-hunter2)"
+        with pytest.raises(CommandRefused) as refused:
+            await here.command(Action.PREPARE)
+        assert here.operator.state.error == "port 8000: held by process 7 (serve --api-key [redacted key])"
+        assert "hunter2" not in refused.value.message
 
 
 async def test_an_engine_that_dies_loading_fails_the_operation(autojump_clock: trio.testing.MockClock) -> None:

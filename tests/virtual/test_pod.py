@@ -17,10 +17,10 @@ from supervisor.ending import EXIT_OK, Ending
 from supervisor.host import Host
 from supervisor.pod import Pod
 from supervisor.pod_operations import PodOperations
-from supervisor.process.children import SpawnError
+from supervisor.process.children import ExitStatus, SpawnError
 from supervisor.process.gate import GateReport, GateSpec
 from supervisor.wire import Action, Endpoint, EngineRestartMsg, StartCmdMsg, Step
-from tests.support.fake_processes import FAILED, OK, FakeOutput, FakeProcesses, Program
+from tests.support.fake_processes import FAILED, KILLED, OK, FakeOutput, FakeProcesses, Program
 
 STORE = '[Service]\nExecStart = ["store"]\n[Readiness]\nExec = ["check"]\nFailureThreshold = 1\n'
 ENGINE = '[Service]\nExecStart = ["engine"]\n[Engine]\nLauncher = "exec"\n[Readiness]\nExec = ["check"]\n'
@@ -115,6 +115,23 @@ async def test_the_controller_is_told_before_the_first_unit_is_stopped(
         assert told == [(True, 1)]
 
 
+async def test_a_drain_that_takes_all_the_time_there_is_leaves_some_for_the_other_units(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    settings = {"PODVISOR_SUPERVISOR__DRAIN_SEC": "600"}
+    async with running(tmp_path, settings=settings, engine=ENGINE, store=STORE) as pod:
+        pod.processes.programs["engine"] = Program(obeys_after_sec=None)
+        await PodOperations(pod.it).relaunch("operator")
+        await trio.sleep(60)
+        pod.ending.request(EXIT_OK, "SIGTERM received")
+        began = trio.current_time()
+        await pod.it.leave(began + 20)
+        await pod.it.stop(began + 20)
+        assert trio.current_time() <= began + 20
+        assert pod.processes.ended["store"] == ExitStatus(None, "SIGTERM")
+        assert pod.processes.ended["engine"] == KILLED
+
+
 COORDINATED = {
     "PODVISOR_SUPERVISOR__JOB_NAME": "llama",
     "PODVISOR_SUPERVISOR__CONTROLLER_URL": "http://127.0.0.1:9",
@@ -201,6 +218,21 @@ async def test_a_standalone_engine_is_restarted_through_its_unit(tmp_path: Path,
         pod.processes.crash(store.state.pid)
         await engine.wait_until(lambda state: state.started == 2 and state.ready_once)
         assert pod.processes.most_alive["engine"] == 1
+
+
+@pytest.mark.parametrize("verb", ["start", "restart"])
+async def test_a_standalone_engine_that_was_stopped_serves_again_once_it_runs(
+    verb: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with running(tmp_path, engine=ENGINE.replace("[Readiness]", "Endpoints = 2\n[Readiness]")) as pod:
+        operations = PodOperations(pod.it)
+        assert pod.it.readiness(None).not_ready == ""
+        await operations.change("engine@0", "stop", asked_by="operator", local=False)
+        assert pod.it.readiness(None).not_ready == "endpoint is paused"
+        for again in (verb, "start"):  # a start of what runs is no news
+            await operations.change("engine@0", again, asked_by="operator", local=False)
+            await trio.sleep(15)
+            assert pod.it.readiness(None).not_ready == ""
 
 
 async def test_a_unit_that_a_conflict_keeps_down_is_not_waited_for(tmp_path: Path, autojump_clock: MockClock) -> None:

@@ -72,7 +72,7 @@ class ControllerHeard(msgspec.Struct, frozen=True):
 
 
 class StartedLocally(msgspec.Struct, frozen=True):
-    """A standalone engine was started by its unit's own policy: it has no controller and no gang."""
+    """A standalone engine was started by its unit's own policy, or by somebody, and so is held no more."""
 
     placement: StartCmdMsg
     epoch: int
@@ -316,6 +316,7 @@ def _started_locally(state: Operation, event: StartedLocally, now: float) -> Ope
         epoch=event.epoch,
         serial=state.serial + 1,
         ever_started=True,
+        held_by=None,
         dead=state.dead - {event.endpoint_id},
         reason=event.reason,
         recovery=None,
