@@ -33,6 +33,8 @@ class Program:
     ends: ExitStatus = OK
     obeys_after_sec: float | None = 0.0
     """How long it takes to end when asked; None: it ignores being asked."""
+    dies_after_sec: float = 0.0
+    """How long it takes to end when killed."""
     unkillable: bool = False
     spawn_takes_sec: float = 0.0
     spawn_fails: SpawnError | None = None
@@ -112,6 +114,7 @@ class FakeProcesses:
             if tree.program.unkillable:
                 await trio.sleep(ladder.kill_deadline_sec)
             else:
+                await trio.sleep(tree.program.dies_after_sec)
                 self._end(tree, KILLED)
         survivors = (Survivor(child.pid, tree.argv[0], "state D"),) if tree.left else ()
         return TreeReport(not tree.left, killed, (child.pid,) if killed else (), survivors, trio.current_time() - began)
