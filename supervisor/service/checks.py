@@ -10,6 +10,7 @@ import re
 import trio
 
 from supervisor.process.threads import NoThread, thread_shortage
+from supervisor.service.connecting import why_not_connected
 from supervisor.unit.model import HttpCheck, TcpCheck
 
 MAX_ANSWER = 64 * 1024
@@ -31,8 +32,10 @@ async def check_tcp(check: TcpCheck) -> str | None:
     try:
         with thread_shortage():
             stream = await trio.open_tcp_stream(*split_address(check.address))
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         return f"cannot connect to {check.address}: {error}"
+    except OSError as error:
+        return f"cannot connect to {check.address}: {why_not_connected(error)}"
     try:
         return await _converse(stream, check)
     except trio.BrokenResourceError as error:

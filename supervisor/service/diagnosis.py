@@ -1,7 +1,8 @@
 """DiagnoseExec: evidence of a unit that is up and sick, collected before it is stopped (design 3, Evidence first).
 
-It runs beside the operations of its unit, not as one of them: a command that cannot be killed (a driver holds it)
-delays no stop. When the unit is stopped is decided in `supervisor.unit.descent`.
+It runs beside the operations of its unit, not as one of them: the stop's ladder does not wait for it. The end of the
+stop does, for `KILL_DEADLINE_SEC` at most: a command may be there that cannot be killed (a driver holds it). When the
+unit is stopped is decided in `supervisor.unit.descent`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import trio
 
 from supervisor.process.capture import Capture, captured
-from supervisor.service.commands import run_command
+from supervisor.service.commands import KILL_DEADLINE_SEC, run_command
 from supervisor.service.launch import Launch
 from supervisor.service.processes import Processes
 from supervisor.unit.descent import DIAGNOSE_SEC
@@ -34,6 +35,7 @@ class Diagnosis:
         self._capture: Capture | None = None
         self._failure: str | None = None
         self._scope = trio.CancelScope()
+        self._ended = trio.Event()
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -47,15 +49,23 @@ class Diagnosis:
 
     async def run(self) -> bool:
         """Whether the unit still waits for it. Cancelled or out of time: its processes are gone when this returns."""
-        with self._scope:
-            self._failure = await self._run()
-            log.info(
-                "%s: evidence collected: %d lines, kept with the exit",
-                self._launch.unit,
-                len(self.lines),
-                extra={"unit": self._launch.unit, "pid": self._main_pid},
-            )
+        try:
+            with self._scope:
+                self._failure = await self._run()
+                log.info(
+                    "%s: evidence collected: %d lines, kept with the exit",
+                    self._launch.unit,
+                    len(self.lines),
+                    extra={"unit": self._launch.unit, "pid": self._main_pid},
+                )
+        finally:
+            self._ended.set()
         return not self._scope.cancel_called
+
+    async def gone(self) -> None:
+        """Until nothing of it runs, or `KILL_DEADLINE_SEC` are over. Cancelled: it goes on being ended."""
+        with trio.move_on_after(KILL_DEADLINE_SEC):
+            await self._ended.wait()
 
     async def _run(self) -> str | None:
         try:

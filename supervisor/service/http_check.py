@@ -14,6 +14,7 @@ import h11
 import msgspec
 import trio
 
+from supervisor.service.connecting import why_not_connected
 from supervisor.unit.model import HttpCheck
 
 MAX_BODY = 64 * 1024
@@ -41,7 +42,7 @@ async def fetch(check: HttpCheck, *, connect: Connect = trio.open_tcp_stream, ma
     try:
         stream = await connect(url.hostname, port)
     except OSError as error:
-        raise NoAnswer(f"cannot connect to {url.hostname} port {port}: {_words(error)}") from error
+        raise NoAnswer(f"cannot connect to {url.hostname} port {port}: {why_not_connected(error)}") from error
     if url.scheme == "https":
         stream = trio.SSLStream(stream, _unverified(), server_hostname=url.hostname, https_compatible=True)
     try:
@@ -102,12 +103,3 @@ def _unverified() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def _words(error: OSError) -> str:
-    # trio wraps one error per address tried; the last tells most.
-    cause = error.__cause__
-    while isinstance(cause, BaseExceptionGroup) and cause.exceptions:
-        cause = cause.exceptions[-1]
-    source = cause if isinstance(cause, OSError) else error
-    return (source.strerror or str(source)).lower()

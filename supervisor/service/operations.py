@@ -100,7 +100,8 @@ class Operations:
             case ev.StopTree():
                 work = partial(self._stop_tree, order, tell)
             case ev.Diagnose():
-                nursery.start_soon(self._diagnose, tell)
+                self.diagnosis = self._new_diagnosis()  # now: who ends it may come before its task begins
+                nursery.start_soon(self._diagnose, self.diagnosis, tell)
                 return  # beside the operations: what stops the unit does not wait for it
             case _:
                 return
@@ -161,13 +162,16 @@ class Operations:
                 return failure
         return None
 
-    async def _diagnose(self, tell: Tell) -> None:
+    def _new_diagnosis(self) -> Diagnosis | None:
         launch, invocation = self.launch, self.invocation
         if launch is None or launch.diagnose is None or invocation is None or invocation.child is None:
+            return None
+        return Diagnosis(self._processes, launch, launch.diagnose, invocation.child.main.pid)
+
+    async def _diagnose(self, diagnosis: Diagnosis | None, tell: Tell) -> None:
+        if diagnosis is None:
             tell(ev.CommandsDone("there is nothing to diagnose"))
-            return
-        self.diagnosis = Diagnosis(self._processes, launch, launch.diagnose, invocation.child.main.pid)
-        if await self.diagnosis.run():
+        elif await diagnosis.run():
             tell(ev.CommandsDone())
 
     async def _spawn(self, nursery: trio.Nursery, tell: Tell, restores: bool) -> None:
@@ -207,6 +211,8 @@ class Operations:
             return
         self.stop_report = StopReport.of(await invocation.stop(self._ladder(invocation, order)))
         await invocation.end()
+        if self.diagnosis is not None:
+            await self.diagnosis.gone()
         main = None if invocation.child is None else invocation.child.main
         exited = None if main is None or main.status is None else exit_of(main.status)
         tell(ev.TreeGone(exited, self.stop_report.survivors, self.stop_report.left_behind))

@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from supervisor.process.children import SpawnError
+from supervisor.service.commands import KILL_DEADLINE_SEC
 from supervisor.service.outcomes import StartFailed
 from supervisor.unit.model import Command, Engine, ExecCheck, LivenessAction, LogLineCheck, Probe, Probes
 from supervisor.unit.model import Service as ServiceTable
@@ -60,3 +61,30 @@ async def test_the_end_of_a_diagnosis_that_was_cut_short_is_not_the_end_of_exec_
         await world.service.stop(asked_by="test", reason="enough")
         assert 15.0 <= trio.current_time() - began < 16.0  # DiagnoseExec has its 5 s, ExecStop its 10 s
         assert world.path[-4:] == ["diagnose", "stop", "stop-term", "dead"]
+
+
+SICK = unit(
+    probes=Probes(
+        readiness=READINESS, liveness=Probe(ExecCheck(Command(("live",))), period_sec=1.0, failure_threshold=1)
+    ),
+    engine=Engine(diagnose_exec=Command(("look",))),
+)
+
+
+@pytest.mark.parametrize(
+    ("look", "left", "longest"),
+    [(Program(dies_after_sec=2.0), 0, 2.5), (Program(unkillable=True), 1, KILL_DEADLINE_SEC + 0.5)],
+)
+async def test_stopped_means_that_nothing_of_its_diagnosis_runs_either_but_no_driver_holds_up_the_stop(
+    autojump_clock: MockClock, look: Program, left: int, longest: float
+) -> None:
+    async with running(SICK, serve=Program(), live=Program(0.0, ends=FAILED), look=look) as world:
+        await world.service.start(asked_by="test")
+        await trio.sleep(1)
+        world.output.write("ready")
+        await world.service.wait_until(lambda state: state.sub_state is SubState.DIAGNOSE)
+        await trio.sleep(1)
+        began = trio.current_time()
+        await world.service.stop(asked_by="test", reason="now", grace_sec=0.0)
+        assert world.processes.alive("look") == left
+        assert trio.current_time() - began <= longest
