@@ -151,7 +151,7 @@ class PodEvents:
     # --- events --------------------------------------------------------------------------------------------------
 
     def _ended(self, unit: str, record: ExitRecord) -> None:
-        view = replace(record.view, log_tail=())
+        view = replace(record.view, log_tail=(), diagnosis=())
         self._tell(
             EventKind.EXIT,
             f"{unit}: {view.cause} after {view.uptime_sec:.1f} s",

@@ -25,6 +25,8 @@ from supervisor.unit.states import RunState
 
 log = logging.getLogger(__name__)
 
+READ_SEC = 60.0
+"""For all files together; a disk that takes longer hangs, and would hold up every later reload."""
 RELOAD = "reload"
 """Who asks for what a reload does: not somebody who wants a unit to stay down."""
 
@@ -45,7 +47,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class ReloadRefused(Exception):
-    """Another one is being carried out, or the pod leaves; nothing was done."""
+    """Another one is being carried out, the pod leaves, or the files cannot be had; nothing was done."""
 
 
 class Workshop(msgspec.Struct, frozen=True):
@@ -61,7 +63,7 @@ class _Run:
     asked_by: str
     over: trio.Event = field(default_factory=trio.Event)
     outcome: Outcome | None = None
-    error: ConfigurationError | None = None
+    error: ConfigurationError | ReloadRefused | None = None
 
 
 class Reloads:
@@ -94,7 +96,7 @@ class Reloads:
                     log.warning("SIGHUP: %s", self._closed)
 
     async def reload(self, asked_by: str) -> Outcome:
-        """Raise ConfigurationError: nothing was changed; ReloadRefused: nor was anything read.
+        """Raise ConfigurationError, ReloadRefused: nothing was changed.
 
         Returns when what had to stop has stopped and what is to start was asked to. Cancelled: the reload goes on.
         """
@@ -110,11 +112,13 @@ class Reloads:
         return run.outcome
 
     async def preview(self) -> Outcome:
-        """What a reload would do now. Raise ConfigurationError."""
-        files = await self._read()
+        """What a reload would do now. Raise ConfigurationError, ReloadRefused."""
+        files = await self._read_in_time()
         verdicts = judge(self._standing(), files.units)
-        if cycle := graph_of(verdicts).cycle():  # the files alone have none, but what is held back stays as it was
-            raise ConfigurationError([_cannot_order(cycle, files.units)])
+        graph = graph_of(verdicts)  # the files alone have no circle, but what is held back stays as it was
+        for verb, circle in (("after", graph.cycle()), ("follows", graph.following_circle())):
+            if circle:
+                raise ConfigurationError([_goes_round(verb, circle, files.units)])
         return Outcome(verdicts, files.settings)
 
     def close(self, reason: str) -> None:
@@ -139,6 +143,9 @@ class Reloads:
             for problem in error.problems:
                 log.error("%s", problem)
             log.error("reload asked for by %s: wrong files, nothing was changed", run.asked_by)
+        except ReloadRefused as refused:
+            run.error = refused
+            log.error("reload asked for by %s: %s; nothing was changed", run.asked_by, refused)
         finally:
             self._running = None
             run.over.set()
@@ -152,6 +159,13 @@ class Reloads:
             log.error("%s is not gone: %s", name, "; ".join(report.survivors), extra={"unit": name})
         self._mark(found.verdicts)
         return msgspec.structs.replace(found, left=left)
+
+    async def _read_in_time(self) -> Files:
+        try:
+            with trio.fail_after(READ_SEC):
+                return await self._read()
+        except trio.TooSlowError:
+            raise ReloadRefused(f"the files could not be read within {READ_SEC:g} s: does their disk hang?") from None
 
     def _standing(self) -> dict[str, Standing]:
         return {
@@ -185,11 +199,11 @@ class Reloads:
             service.changed_keys = held.get(service.unit.name, ())
 
 
-def _cannot_order(cycle: Sequence[str], units: Sequence[Unit]) -> Problem:
+def _goes_round(verb: str, circle: Sequence[str], units: Sequence[Unit]) -> Problem:
     sources = {unit.name: unit.source for unit in units}
-    source = next(sources[name] for name in cycle if name in sources)
-    circle = " after ".join((*cycle, cycle[0]))
-    return Problem(source, None, "Unit.After", f"cannot order the units beside those that are held back: {circle}")
+    source = next(sources[name] for name in circle if name in sources)
+    words = f" {verb} ".join((*circle, circle[0]))
+    return Problem(source, None, "Unit", f"goes round in a circle beside the units that are held back: {words}")
 
 
 def _person(name: str | None) -> str | None:

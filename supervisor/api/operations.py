@@ -11,7 +11,7 @@ from quart_trio import QuartTrio
 from supervisor import wire
 from supervisor.shared.event_ring import EventRing
 from supervisor.shared.event_stream import event_stream
-from supervisor.shared.http_app import Errors, Refusal, answer, application, received
+from supervisor.shared.http_app import Errors, answer, application, malformed, received, whole_number
 from supervisor.shared.tokens import TokenFile
 from supervisor.unit.process_values import signal_name
 from supervisor.unit.values import UnexpectedValue
@@ -153,8 +153,7 @@ def operations_app(operations: Operations, token: TokenFile | None) -> QuartTrio
 
 def _flag(name: str, written: str | None) -> bool:
     if written not in (None, "0", "1"):
-        message = f"{name}: found {written!r}, expected 0 or 1"
-        raise Refusal(400, wire.ErrorBody(error=wire.ErrorCode.MALFORMED, message=message))
+        raise malformed(f"{name}: found {written!r}, expected 0 or 1")
     return written == "1"
 
 
@@ -186,19 +185,11 @@ def _as_json(line: wire.LogLine) -> bytes:
 
 
 def _count(written: str | None) -> int:
-    if written is None:
-        return DEFAULT_LINES
-    if not written.isdecimal():
-        raise _malformed(f"lines: found {written!r}, expected a number")
-    return int(written)
+    return DEFAULT_LINES if written is None else whole_number("lines", written)
 
 
 def _signal(written: str | int) -> str:
     try:
         return signal_name(written)
     except UnexpectedValue as error:
-        raise _malformed(f"signal: {error}") from error
-
-
-def _malformed(message: str) -> Refusal:
-    return Refusal(400, wire.ErrorBody(error=wire.ErrorCode.MALFORMED, message=message))
+        raise malformed(f"signal: {error}") from error

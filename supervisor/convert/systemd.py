@@ -99,7 +99,7 @@ class _Conversion:
         own: Mapping[str, Callable[[Assignment], None]] = {
             "Type": self._type, "RestartSec": self._restart_sec, "KillMode": self._kill_mode,
             "TimeoutSec": self._timeout, "TimeoutStartSec": self._timeout, "TimeoutStopSec": self._timeout,
-            "WatchdogSec": self._watchdog, "Environment": self._environment,
+            "WatchdogSec": self._watchdog, "NotifyAccess": self._notify_access, "Environment": self._environment,
             "EnvironmentFile": self._environment_file, "WorkingDirectory": self._working_directory,
             "StandardOutput": self._output, "StandardError": self._output, "CPUAffinity": self._cpus,
             "IOSchedulingClass": self._io_class, "LoadCredential": self._credential,
@@ -194,6 +194,11 @@ class _Conversion:
     def _watchdog(self, each: Assignment) -> None:
         if seconds(each.value) > 0:
             self._set("Service", "WatchdogSec", duration(each.value), each.place)
+
+    def _notify_access(self, each: Assignment) -> None:
+        if each.value not in keys.NOTIFY_ACCESS:
+            raise Unconvertible("who is given a NOTIFY_SOCKET is listened to: main or all")
+        self._set("Service", "NotifyAccess", keys.NOTIFY_ACCESS[each.value], each.place)
 
     def _kill_mode(self, each: Assignment) -> None:
         if each.value == "none":

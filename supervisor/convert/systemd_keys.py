@@ -16,6 +16,8 @@ OLD_NAMES = {"StartLimitInterval": "StartLimitIntervalSec"}
 START_LIMIT = ("StartLimitIntervalSec", "StartLimitBurst", "StartLimitAction")
 DEPENDENCIES = ("After", "Before", "Requires", "Wants", "BindsTo", "PartOf", "Conflicts", "Requisite")
 COMMANDS = ("ExecStart", "ExecStartPre", "ExecStartPost", "ExecStop", "ExecStopPost")
+NOTIFY_ACCESS = {"main": "main", "exec": "main", "all": "all"}
+"""Commands are given no NOTIFY_SOCKET."""
 IO_CLASSES = {"1": "realtime", "2": "best-effort", "3": "idle"}
 
 TYPES: Mapping[str, tuple[str, str]] = {

@@ -18,7 +18,7 @@ _MANAGER = "this is about systemd's own jobs or its manager"
 _JOURNAL = "there is no journal: lines go to the container's output, or where StandardOutput says"
 
 _SILENT = (
-    "Service.GuessMainPID", "Service.NotifyAccess", "Service.TTY*", "Service.SendSIGHUP", "Unit.SourcePath",
+    "Service.GuessMainPID", "Service.TTY*", "Service.SendSIGHUP", "Unit.SourcePath",
     "Unit.DefaultDependencies", "Service.RootDirectoryStartOnly", "Service.IgnoreSIGPIPE",
 )  # fmt: skip
 """Lost without harm, but said all the same."""

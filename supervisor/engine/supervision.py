@@ -74,14 +74,8 @@ class EngineSupervision:
         self.registration = registration
         self._history = history
         self.engine = PodEngine(surroundings, lambda: self.operator.state, lambda event: self.operator.feed(event))
-        self.operator = Operator(
-            operation,
-            settings.operation,
-            self.engine,
-            end_supervisor,
-            observers,
-            surroundings.here.secrets,
-        )
+        secrets = surroundings.here.secrets
+        self.operator = Operator(operation, settings.operation, self.engine, end_supervisor, observers, secrets)
         self.node_manager = NodeManager(
             self.operator, self.engine, registration.identity, coordinated=settings.coordinated
         )

@@ -185,8 +185,9 @@ class Children:
             child.exited.set()
 
     def _end_unknown(self, successor: Child) -> None:
-        """It is dead, and its number is no longer, or never was, ours to keep."""
-        del self._successors[successor.pid]
+        """It is dead, and its number is no longer, or never was, ours to keep. Another may have taken over just now."""
+        if self._successors.get(successor.pid) is successor:
+            del self._successors[successor.pid]
         successor.status = ExitStatus(None, None)
         successor.exited.set()
 

@@ -16,12 +16,11 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from supervisor.shared.small_file import TooLarge, read_small
 from supervisor.unit.expand import CREDENTIAL
 
-MAX_BYTES = 1024 * 1024
-"""As systemd's limit for one credential."""
-REMEMBERED = 64
-"""Secrets of all units together; the oldest, long rotated, are forgotten first."""
+REMEMBERED = 16
+"""Of one file; the oldest, long rotated, are forgotten first."""
 SHORTEST_LINE = 8
 """A secret of several lines (a key in PEM) is also known by each line that is no shorter."""
 
@@ -36,17 +35,18 @@ class Secrets:
     """What must not be shown. One for a whole pod: units see each other's output."""
 
     def __init__(self) -> None:
-        self._known: deque[tuple[str, str]] = deque(maxlen=REMEMBERED)
-        """(name, secret), the newest last."""
+        self._known: dict[tuple[str, str], deque[str]] = {}
+        """By name and path, the newest last."""
         self._hidden: tuple[tuple[str, str], ...] = ()
         """(what is hidden, what stands in its place), the longest first: one may be a part of another."""
 
     def read(self, credentials: Sequence[tuple[str, str]]) -> dict[str, str]:
         """The variables that stand for them in the strings of their unit. Raise CredentialError."""
-        read = {name: _read(name, Path(path)) for name, path in credentials}
-        for name, secret in read.items():
-            self._remember(name, secret)
-        return {f"{CREDENTIAL}{name}": secret for name, secret in read.items()}
+        variables: dict[str, str] = {}
+        for name, path in credentials:
+            secret = variables[f"{CREDENTIAL}{name}"] = _read(name, Path(path))
+            self._remember(name, path, secret)
+        return variables
 
     def redact(self, text: str) -> str:
         for secret, shown in self._hidden:
@@ -68,11 +68,17 @@ class Secrets:
         changed = {name: self.redact(text) for name, text in texts.items() if isinstance(text, str)}
         return replace(event, **changed) if changed else event
 
-    def _remember(self, name: str, secret: str) -> None:
-        if (name, secret) in self._known:
+    def _remember(self, name: str, path: str, secret: str) -> None:
+        known = self._known.setdefault((name, path), deque(maxlen=REMEMBERED))
+        if secret in known:
             return
-        self._known.append((name, secret))
-        hidden = {piece: f"[redacted {known}]" for known, value in self._known for piece in _forms(value)}
+        known.append(secret)
+        hidden = {
+            piece: f"[redacted {known_as}]"
+            for (known_as, _), secrets in self._known.items()
+            for each in secrets
+            for piece in _forms(each)
+        }
         self._hidden = tuple(sorted(hidden.items(), key=lambda each: -len(each[0])))
 
 
@@ -87,12 +93,11 @@ def _read(name: str, path: Path) -> str:
     """One newline at the end is the file's, not the secret's."""
     where = f"LoadCredential {name}"
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_small(path)
+    except TooLarge as error:
+        raise CredentialError(f"{where}: {path}: {error}, which no secret is") from error
     except OSError as error:
         raise CredentialError(f"{where}: cannot read {path}: {error.strerror}; mount it, or mend its mode") from error
-    if len(data) > MAX_BYTES:
-        raise CredentialError(f"{where}: {path} is larger than {MAX_BYTES} bytes, which no secret is")
     try:
         secret = data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from supervisor.shared.small_file import read_small
 from supervisor.unit.model import Execution, Unit
 
 ALLOWED = frozenset({"PATH", "LANG", "LANGUAGE", "TZ", "HOME"})
@@ -73,7 +74,7 @@ def read_environment_files(declared: tuple[str, ...]) -> dict[str, str]:
     for entry in declared:
         optional, path = entry.startswith("-"), Path(entry.removeprefix("-"))
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_small(path).decode()
         except FileNotFoundError:
             if optional:
                 continue

@@ -85,7 +85,7 @@ class Notifications:
         elif (why := await self._refusal(child, datagram.sender)) is not None:
             self._drop("sender", why)
         else:
-            for line in datagram.text.decode("utf-8", "replace").split("\n"):
+            for line in in_order(datagram.text):
                 await self._hear(child, line)
 
     async def _hear(self, child: Child, line: str) -> None:
@@ -167,6 +167,11 @@ def event_of(name: str, value: str) -> ev.Event | None:
             return ev.ErrorReported(_printable(value, MAX_ERROR))
         case _:
             return None
+
+
+def in_order(text: bytes) -> list[str]:
+    """The lines, with MAINPID first: who hears that the unit is ready asks which process that is."""
+    return sorted(text.decode("utf-8", "replace").split("\n"), key=lambda line: not line.startswith("MAINPID="))
 
 
 def quoted(line: str) -> str:

@@ -12,9 +12,8 @@ import msgspec
 import trio
 from quart import Response, request
 
-from supervisor import wire
 from supervisor.shared.event_ring import E, EventRing
-from supervisor.shared.http_app import Refusal
+from supervisor.shared.http_app import whole_number
 
 HEARTBEAT_LINE_SEC = 15.0
 """A stream that has nothing to say sends an empty line so often: proxies and readers see it lives."""
@@ -23,15 +22,13 @@ HEARTBEAT_LINE_SEC = 15.0
 def event_stream(events: EventRing[E]) -> Response:
     """The answer to the present request; it goes on for ever unless `follow=0` was asked for. Raise Refusal."""
     written = request.args.get("since") or request.headers.get("Last-Event-ID") or "0"
-    if not written.isdecimal():
-        message = f"since: {written!r} is not the id of an event"
-        raise Refusal(400, wire.ErrorBody(error=wire.ErrorCode.MALFORMED, message=message))
+    last_id = whole_number("since", written)
     as_sse = "text/event-stream" in request.headers.get("Accept", "")
     content_type = "text/event-stream" if as_sse else "application/x-ndjson"
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if request.args.get("follow") == "0":
-        return Response(_encoded(events.since(int(written)), as_sse), content_type=content_type, headers=headers)
-    response = Response(_lines(events, int(written), as_sse), content_type=content_type, headers=headers)
+        return Response(_encoded(events.since(last_id), as_sse), content_type=content_type, headers=headers)
+    response = Response(_lines(events, last_id, as_sse), content_type=content_type, headers=headers)
     response.timeout = None  # Quart would end the stream after a minute
     return response
 

@@ -21,6 +21,8 @@ from supervisor.wire import ErrorCode
 
 MAX_BODY_BYTES = 1 << 20
 BODY_SEC = 15.0
+MAX_DIGITS = 15
+"""Of a number in a query: more than anything that is counted here."""
 JSON = "application/json"
 
 Message = TypeVar("Message", bound=msgspec.Struct)
@@ -36,6 +38,17 @@ class Refusal(Exception):
         super().__init__(body.message)
         self.status = status
         self.body = body
+
+
+def malformed(message: str) -> Refusal:
+    return Refusal(400, wire.ErrorBody(error=ErrorCode.MALFORMED, message=message))
+
+
+def whole_number(name: str, written: str) -> int:
+    """Of a query. Raise Refusal, also for what is too large to be meant."""
+    if not written.isdecimal() or len(written) > MAX_DIGITS:
+        raise malformed(f"{name}: found {written[:MAX_DIGITS]!r}, expected a number of at most {MAX_DIGITS} digits")
+    return int(written)
 
 
 Needs = Callable[[str, str], Role]

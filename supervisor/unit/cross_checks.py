@@ -95,6 +95,8 @@ def _service(service: Service, keys: Mapping[str, object]) -> Iterator[Complaint
         yield ("Service", "RemainAfterExit"), 'only a unit of Type "oneshot" can stay active without a process'
     if oneshot and service.restart.policy in (RestartPolicy.ALWAYS, RestartPolicy.ON_SUCCESS):
         yield ("Service", "Restart"), 'a unit of Type "oneshot" that restarts after success never ends'
+    if "NotifyAccess" in keys and service.type is not ServiceType.NOTIFY and service.watchdog_sec is None:
+        yield ("Service", "NotifyAccess"), 'there is no NOTIFY_SOCKET but with Type "notify" or WatchdogSec'
     if service.restart.delay_sec > service.restart.max_delay_sec:
         name = "RestartSec" if "RestartSec" in keys else "RestartMaxDelaySec"
         bounds = f"{service.restart.delay_sec:g}s and {service.restart.max_delay_sec:g}s"

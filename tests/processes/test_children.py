@@ -11,15 +11,41 @@ import psutil
 import pytest
 import trio
 from msgspec.structs import replace
+from trio.testing import wait_all_tasks_blocked
 
 from supervisor.process import procfs
 from supervisor.process.attribution import certainly_not_newborn
 from supervisor.process.children import Child, Children, ExitStatus, Spawn, SpawnError, stop_ignoring_signals
 from supervisor.process.procfs import ProcessStat
 from supervisor.unit.model import ResourceLimit
-from tests.support.real_processes import CAN_BECOME_OTHER_USERS, gone, python_of, reaping, spawn_of, told
+from tests.support.real_processes import CAN_BECOME_OTHER_USERS, alive, gone, python_of, reaping, spawn_of, told
 
 MANAGED, ORPHANS_EACH, NEWBORNS = 50, 20, 100
+
+
+async def test_who_took_over_may_end_in_the_moment_in_which_another_does(tmp_path: Path) -> None:
+    """Its parent lives and leaves it a zombie: nothing but the waiting for it tells of its end."""
+    out = tmp_path / "out"
+    async with reaping() as children:
+        child = await children.spawn(spawn_of("sh", "-c", f"sleep 600 & echo $! > {out}; exec sleep 600"))
+        pid = int((await told(out))[0])
+        stat = procfs.read_stat(pid)
+        assert stat is not None
+        children.hand_over(child, stat.identity)
+        waited = trio.Event()
+
+        async def wait(successor: Child) -> None:
+            await children.wait_exit(successor)
+            waited.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, child.main)
+            await wait_all_tasks_blocked()
+            os.kill(pid, signal.SIGKILL)
+            while alive(pid):
+                pass  # nobody else may have a turn
+            children.hand_over(child, child.identity)
+            await waited.wait()
 
 
 async def _status(children: Children, spawn: Spawn) -> ExitStatus:

@@ -7,6 +7,7 @@ is told once, a stop ladder asks, waits, kills and reports survivors, a cancelle
 from __future__ import annotations
 
 import itertools
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -41,6 +42,8 @@ class Program:
     """Something of it lives on when it ends by itself."""
     progress: tuple[tuple[float, ProgressKind], ...] = ()
     """What is seen of it so many seconds after its start."""
+    says: tuple[tuple[float, str], ...] = ()
+    """What it sends to NOTIFY_SOCKET so many seconds after its start."""
 
 
 @dataclass(eq=False)
@@ -90,6 +93,8 @@ class FakeProcesses:
         self.spawned.append((trio.current_time(), tree.argv))
         self.most_alive[spawn.argv[0]] = max(self.most_alive.get(spawn.argv[0], 0), self.alive(spawn.argv[0]))
         self._nursery.start_soon(self._live, tree)
+        if program.says:
+            self._nursery.start_soon(self._speak, tree, spawn.environment["NOTIFY_SOCKET"])
         return child
 
     async def stop(self, child: Child, ladder: Ladder) -> TreeReport:
@@ -149,6 +154,15 @@ class FakeProcesses:
     async def _live(self, tree: _Tree) -> None:
         await trio.sleep(tree.program.runs_sec)
         self._end(tree, tree.program.ends, by_itself=True)
+
+    async def _speak(self, tree: _Tree, address: str) -> None:
+        for when, text in tree.program.says:
+            await trio.sleep_until(tree.child.started_at + when)
+            if not tree.left:
+                return
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
+                speaker.connect("\0" + address.removeprefix("@"))
+                speaker.send(text.encode())
 
     def _end(self, tree: _Tree, status: ExitStatus, by_itself: bool = False) -> None:
         if not (by_itself and tree.program.leaves_orphan):

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.unit.expand import expand_unit
 from supervisor.unit.graph import Graph
-from supervisor.unit.model import Command, ExitType, KillMode, RestartPolicy, ServiceType, Unit
+from supervisor.unit.model import Command, ExitType, KillMode, NotifyAccess, RestartPolicy, ServiceType, Unit
 from tests.support.converted import argv, converted, remarks, units
 
 
@@ -149,6 +149,14 @@ def test_defaults_that_differ_are_written_down(tmp_path: Path) -> None:
     assert (unit.service.restart.delay_sec, unit.service.restart.max_delay_sec) == (5, 5)
 
 
+@pytest.mark.parametrize(
+    "written, access", [("main", NotifyAccess.MAIN), ("exec", NotifyAccess.MAIN), ("all", NotifyAccess.ALL)]
+)
+def test_who_is_listened_to(tmp_path: Path, written: str, access: NotifyAccess) -> None:
+    unit, _ = one(tmp_path, service("Type=notify", f"NotifyAccess={written}"))
+    assert (unit.service.type, unit.service.notify_access) == (ServiceType.NOTIFY, access)
+
+
 def test_plain_keys(tmp_path: Path) -> None:
     unit, said = one(tmp_path, service(
         "Restart=on-abnormal", "RestartSec=1min 30s", "TimeoutSec=0", "KillMode=mixed", "KillSignal=SIGINT",
@@ -191,6 +199,7 @@ def test_plain_keys(tmp_path: Path) -> None:
         ("PIDFile=/run/x.pid", "Service.PIDFile: lost: processes are known"),
         ("RuntimeDirectory=x", "Service.RuntimeDirectory: lost: no directory is made"),
         ("KillMode=none", "Service.KillMode: lost: a unit that was stopped is always gone"),
+        ("NotifyAccess=none", "Service.NotifyAccess: lost: who is given a NOTIFY_SOCKET is listened to"),
         ("StartLimitAction=reboot", "lost: a unit may end the supervisor (exit), never the machine"),
         ("EnvironmentFile=/etc/x/*.env", "lost: a file is named, not a pattern"),
         ("WorkingDirectory=~", "lost: the user's home is not known here"),

@@ -11,9 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from supervisor.configuration import config_digest
-from supervisor.service.credentials import MAX_BYTES, CredentialError, Secrets
+from supervisor.service.credentials import CredentialError, Secrets
 from supervisor.service.launch import LaunchError, unit_launch
 from supervisor.shared import logs
+from supervisor.shared.small_file import LIMIT_BYTES
 from supervisor.unit.events import CriticalProcessDied, NotReady
 from supervisor.unit.expand import expand, undefined_variables
 from supervisor.unit.model import Command, Engine, Execution, HttpCheck, Probe, Probes, Service, Unit
@@ -57,7 +58,7 @@ def test_it_is_read_anew_for_every_start(tmp_path: Path) -> None:
         (b"\n", "is empty"),
         (b"\xff\xfe", "is not text in UTF-8"),
         (b"a\0b", "NUL"),
-        (b"x" * (MAX_BYTES + 1), "larger than"),
+        (b"x" * (LIMIT_BYTES + 1), "larger than"),
     ],
 )
 def test_what_cannot_be_read_fails_the_start_and_says_why(content: bytes | None, message: str, tmp_path: Path) -> None:
@@ -83,8 +84,20 @@ def test_the_names_of_credentials() -> None:
 def known(*values: str) -> Secrets:
     secrets = Secrets()
     for number, value in enumerate(values):
-        secrets._remember(f"s{number}", value)
+        secrets._remember(f"s{number}", f"/s{number}", value)
     return secrets
+
+
+def test_however_often_one_is_rotated_the_others_stay_hidden(tmp_path: Path) -> None:
+    """The engine that has loaded the other one may run for months."""
+    secrets, kept, rotated = Secrets(), tmp_path / "kept", tmp_path / "rotated"
+    kept.write_text("kept-secret")
+    secrets.read([("token", str(kept))])
+    for number in range(200):
+        rotated.write_text(f"secret-number-{number:03}")
+        secrets.read([("token", str(rotated))])
+    assert secrets.redact("kept-secret, secret-number-199") == "[redacted token], [redacted token]"
+    assert secrets.redact("secret-number-000") == "secret-number-000"  # bounded
 
 
 @pytest.mark.parametrize(

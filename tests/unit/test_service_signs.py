@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from supervisor.service.conditions import unmet
 from supervisor.service.notifications import Unreadable, event_of
@@ -76,6 +79,15 @@ def test_what_a_tree_used_between_two_looks() -> None:
 )
 def test_what_a_notification_means(name: str, value: str, expected: Event | None) -> None:
     assert event_of(name, value) == expected
+
+
+@given(
+    st.sampled_from(["WATCHDOG", "WATCHDOG_USEC", "EXTEND_TIMEOUT_USEC", "ERRNO", "BUSERROR", "STOPPING", "X"]),
+    st.text() | st.integers().map(str),
+)
+def test_whatever_is_said_means_something_or_nothing_or_is_refused(name: str, value: str) -> None:
+    with suppress(Unreadable):
+        event_of(name, value)
 
 
 @pytest.mark.parametrize("name", ["WATCHDOG_USEC", "EXTEND_TIMEOUT_USEC", "ERRNO"])

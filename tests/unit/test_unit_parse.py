@@ -372,6 +372,9 @@ EXTERNAL = '[Service]\nType = "external"\n'
             'u.toml:4: Service.Restart: a unit of Type "oneshot" that restarts after success never ends',
             'u.toml:5: Readiness: a unit of Type "oneshot" has started when it has ended: it cannot be probed',
         ]),
+        (START + 'NotifyAccess = "main"', [
+            'u.toml:3: Service.NotifyAccess: there is no NOTIFY_SOCKET but with Type "notify" or WatchdogSec'
+        ]),
         (START + "RemainAfterExit = true", [
             'u.toml:3: Service.RemainAfterExit: only a unit of Type "oneshot" can stay active without a process'
         ]),

@@ -68,6 +68,7 @@ async def test_a_malformed_body_is_answered_400_naming_the_field(
         ("GET", "/nothing/here", 404),
         ("GET", "/controller/register", 405),
         ("GET", "/v1/events?since=x", 400),
+        ("GET", f"/v1/events?since={'9' * 5000}", 400),
     ],
 )
 async def test_every_refusal_is_json(autojump_clock: MockClock, method: str, path: str, status: int) -> None:

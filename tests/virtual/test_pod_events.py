@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 import trio
@@ -10,7 +12,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from supervisor.engine.heartbeat import Connection
 from supervisor.pod_events import PodEvents
 from supervisor.process.drops import Drop
+from supervisor.service.exits import ExitRecord
+from supervisor.service.outcomes import Transition
 from supervisor.shared.error_window import DEFAULT_WINDOW_SEC
+from supervisor.unit.events import Tick
+from supervisor.unit.restart import Ending, Result
+from supervisor.unit.state import UnitState
 from supervisor.wire import EventKind, Step, SupervisorEvent
 from tests.support.virtual_gang import Gang, VirtualPod, open_gang
 
@@ -62,6 +69,18 @@ async def test_a_relaunch_can_be_read_from_the_events(autojump_clock: MockClock)
     assert {event.unit for event in moves} == {"engine"}
     assert (moves[0].previous, moves[-1].sub_state, moves[-1].state) == ("ready", "ready", "active")
     assert [event.id for event in events] == list(range(events[0].id, events[-1].id + 1))
+
+
+async def test_an_event_of_an_exit_leaves_lines_and_evidence_where_they_are_kept(autojump_clock: MockClock) -> None:
+    """Thousands of events are kept, and a diagnosis alone has 64 KiB."""
+    events = PodEvents(5)
+    record = ExitRecord(
+        Ending(Result.EXIT_CODE, "exit status 1", code=1), datetime.now(UTC), 1, False, ("a line",), ("a stack",)
+    )
+    events.unit_moved(Transition("engine", Tick(), UnitState(), UnitState(), (), 1, record))
+    told = events.ring.since(0)[-1].exit
+    assert told is not None
+    assert (told.code, told.log_tail, told.diagnosis) == (1, (), ())
 
 
 async def test_the_arbiter_counts_up_to_the_end_and_the_end_says_why(autojump_clock: MockClock) -> None:

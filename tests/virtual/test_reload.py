@@ -355,6 +355,37 @@ async def test_a_sighup_with_wrong_files_says_why(
         assert world.unit("web").state.state is RunState.ACTIVE
 
 
+async def test_a_disk_that_hangs_costs_one_reload_and_not_all_later_ones(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, store=file("store")) as world:
+
+        async def hang() -> Files:
+            await trio.sleep_forever()
+            raise AssertionError
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(world.pod.reloads, "_read", hang)
+            for dry_run in (False, True):
+                with pytest.raises(Refused, match="could not be read within"), trio.fail_after(600):
+                    await world.reload(dry_run=dry_run)
+        world.write(web=file("web"))
+        assert await world.actions() == {"store": "nothing", "web": "start"}
+
+
+async def test_what_is_held_back_makes_no_circle_with_what_is_new(tmp_path: Path, autojump_clock: MockClock) -> None:
+    engine = '[Service]\nExecStart = ["engine"]\n[Engine]\nLauncher = "exec"\n'
+    router = file("router", unit='PartOf = ["store"]')
+    async with running(tmp_path, programs={"router": Program()}, router=router, store=file("store")) as world:
+        world.write(
+            engine=engine,
+            router=file("router", unit='Requires = ["engine"]'),
+            store=file("store", unit='PartOf = ["router"]'),
+        )
+        with pytest.raises(WrongFiles, match="in a circle beside the units that are held back: router follows store"):
+            await world.reload()
+
+
 async def test_who_asked_may_go_away(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with running(tmp_path, programs={"web": Program(obeys_after_sec=5.0)}, web=file("web")) as world:
         world.write(web=file("web", "2"))
