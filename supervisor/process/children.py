@@ -27,6 +27,7 @@ import trio
 from supervisor.process import procfs
 from supervisor.process.attribution import certainly_not_newborn
 from supervisor.process.brand import Branding
+from supervisor.process.cgroup import Cgroups
 from supervisor.process.handover import Handover
 from supervisor.process.procfs import Identity
 from supervisor.process.spawn import Credentials, Spawn, SpawnError, apply_settings, explain, resolve_credentials
@@ -82,13 +83,14 @@ class Child:
 class Children:
     """Spawns, watches and reaps. One per supervisor, which must be PID 1 or a subreaper to see its orphans."""
 
-    def __init__(self) -> None:
+    def __init__(self, cgroups: Cgroups | None = None) -> None:
         self.orphans_reaped = 0
         self._managed: dict[int, Child] = {}
         self._in_flight: list[int] = []
         """For each spawn whose pid we do not know yet: when it began, in boot ticks."""
         self._spawn_threads = trio.CapacityLimiter(MAX_SPAWNS_IN_FLIGHT)
         self.branding = Branding()
+        self.cgroups = cgroups or Cgroups()
         self.scan_threads = trio.CapacityLimiter(MAX_SCANS)
         """For whoever reads /proc in worker threads: reads that hang cannot use up all threads there are."""
 
@@ -122,7 +124,9 @@ class Children:
         self._in_flight.append(began)
         try:
             try:
-                pid = await in_thread(partial(_execute, spawn, self.branding), limiter=self._spawn_threads)
+                pid = await in_thread(
+                    partial(_execute, spawn, self.branding, self.cgroups), limiter=self._spawn_threads
+                )
             except NoThread as error:
                 raise SpawnError(f"cannot execute {spawn.argv[0]!r}: {error.strerror}") from error
             stat = procfs.read_stat(pid)  # a zombie has one too, and nobody else can have reaped it
@@ -253,7 +257,7 @@ def stop_ignoring_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _execute(spawn: Spawn, branding: Branding) -> int:
+def _execute(spawn: Spawn, branding: Branding, cgroups: Cgroups) -> int:
     """Fork and exec, in a worker thread: exec from a dead network mount blocks, and must not block the loop."""
     if not spawn.argv or not spawn.argv[0]:
         raise SpawnError("cannot execute an empty command")
@@ -262,8 +266,8 @@ def _execute(spawn: Spawn, branding: Branding) -> int:
     mask = signal.pthread_sigmask(signal.SIG_SETMASK, spawn.blocked_signals)
     try:
         with branding.worn(spawn.environment.get("INVOCATION_ID")):
-            if spawn.has_settings:
-                process = _open_in_two_steps(spawn, credentials)
+            if spawn.has_settings or (spawn.contained and cgroups.usable):
+                process = _open_in_two_steps(spawn, credentials, cgroups)
             else:
                 process = _open(spawn, spawn.argv, credentials)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -274,17 +278,22 @@ def _execute(spawn: Spawn, branding: Branding) -> int:
     return process.pid
 
 
-def _open_in_two_steps(spawn: Spawn, credentials: Credentials) -> subprocess.Popen[bytes]:
+def _open_in_two_steps(spawn: Spawn, credentials: Credentials, cgroups: Cgroups) -> subprocess.Popen[bytes]:
     """Raise SpawnError or what `_open` raises; then nothing of it is left."""
+    invocation_id = spawn.environment.get("INVOCATION_ID") if spawn.contained else None
     with Handover() as handover:
         argv = handover.argv(spawn.argv, credentials)
         process = _open(spawn, argv, Credentials(), handover.inherited)
         try:
+            if invocation_id is not None:
+                cgroups.enter(invocation_id, process.pid)
             apply_settings(process.pid, spawn)
             if (error := handover.go()) is not None:
                 raise error
         except (SpawnError, OSError):
             _abort(process)
+            if invocation_id is not None:
+                cgroups.remove((invocation_id,))
             raise
         return process
 

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import trio
+from msgspec.structs import replace
 
 from supervisor.process import procfs
 from supervisor.process.attribution import Found, Marks, Surroundings, find_members
 from supervisor.process.brand import brands, read_brand
+from supervisor.process.cgroup import Cgroups
 from supervisor.process.children import Child, Children
 from supervisor.process.pidfd import OUT_OF_DESCRIPTORS, OUT_OF_DESCRIPTORS_SEC, signal_process, wait_all_dead
 from supervisor.process.procfs import Identity, ProcessStat
@@ -24,6 +26,8 @@ from supervisor.process.threads import in_thread_or_here
 _DOUBT_SEC = 0.02
 """Two ticks of the clock of start times: after that a process is certainly older than the next look."""
 _MOST_DOUBTS = 5
+_UNSEEN_SEC = 0.02
+"""Between two looks for what lives in a cgroup and is gone before it is seen."""
 _ANOTHER = "another invocation"
 KILL_AGAIN_SEC = 0.25
 """How long a round of killing waits for its dead before it looks again for what they forked meanwhile."""
@@ -47,12 +51,13 @@ class Members:
         self.last_seen: tuple[ProcessStat, ...] = ()
         self.refused: set[Identity] = set()
         """Those we were not permitted to signal."""
+        self._killing = False
 
     async def look(self) -> Found:
         """Scan once, in a worker thread: reading /proc of a process that hangs in a driver can hang too.
 
         When descriptors have run out it waits until there are some. Cancelled, the thread is left behind; it changes
-        nothing.
+        nothing, but that after `kill` the cgroup is killed first: nothing will ever be put into that one any more.
         """
         around = Surroundings(
             supervisor=os.getpid(),
@@ -61,7 +66,8 @@ class Members:
             newborn_ticks=self._children.newborn_ticks(),
         )
         known = brands(self._invocation_ids)
-        scan = partial(_scan, self._marks(), around, partial(_invocation_of, known, self._children.branding.own))
+        invocation_of = partial(_invocation_of, known, self._children.branding.own)
+        scan = partial(_scan, self._children.cgroups, self._killing, self._marks(), around, invocation_of)
         while True:
             try:
                 found = await in_thread_or_here(scan, limiter=self._children.scan_threads, abandon_on_cancel=True)
@@ -84,7 +90,11 @@ class Members:
                 self.refused.add(stat.identity)
 
     def kill(self, members: Sequence[ProcessStat]) -> None:
-        """SIGKILL: the child's group in one stroke, which no fork escapes, and one by one those outside of it."""
+        """SIGKILL: the child's group in one stroke, which no fork escapes, and one by one those outside of it.
+
+        Each look from now on begins with the kill of the unit's cgroup, if it has one; nor does setsid escape that.
+        """
+        self._killing = True
         self.signal((stat for stat in members if not self._in_group(stat)), signal.SIGKILL)
         if self._child is None:
             return
@@ -102,21 +112,30 @@ class Members:
         One look is no proof: a process can fork and die behind the back of a scan. When `act` says that it met new
         ones the next look follows at once, because they may have forked meanwhile; otherwise it waits, at most
         `again_sec`. All that died is reaped when this returns.
+
+        As long as something lives in the unit's cgroup two looks that see nothing prove nothing.
         """
         quiet_looks, doubts = 0, 0
         while quiet_looks < 2:
             found = await self.look()
-            if found.members:
+            if found.members or found.unseen:
                 quiet_looks = 0
                 if not act(found.members):
                     with trio.move_on_after(again_sec):
-                        await wait_all_dead(stat.identity for stat in found.members)
+                        await _changed(found)
             elif found.in_doubt and doubts < _MOST_DOUBTS:
                 doubts += 1
                 await trio.sleep(_DOUBT_SEC)
             else:
                 quiet_looks += 1
         self._children.collect()
+
+    async def discard(self) -> None:
+        """Remove the cgroups, in which nothing lives any more. Cancelled: what was not removed is, the next time."""
+        cgroups = self._children.cgroups
+        if cgroups.has(self._invocation_ids):
+            remove = partial(cgroups.remove, self._invocation_ids)
+            await in_thread_or_here(remove, limiter=self._children.scan_threads, abandon_on_cancel=True)
 
     def _marks(self) -> Marks:
         child = self._child
@@ -130,8 +149,26 @@ class Members:
         )
 
 
-def _scan(marks: Marks, around: Surroundings, invocation_of: Callable[[int], str | None]) -> Found:
-    return find_members(procfs.scan(), marks, around, invocation_of)
+async def _changed(found: Found) -> None:
+    """Who was found is dead, or, of those that were not seen, another may be."""
+    if found.members:
+        await wait_all_dead(stat.identity for stat in found.members)
+    else:
+        await trio.sleep(_UNSEEN_SEC)
+
+
+def _scan(
+    cgroups: Cgroups,
+    killing: bool,
+    marks: Marks,
+    around: Surroundings,
+    invocation_of: Callable[[int], str | None],
+) -> Found:
+    if killing:
+        cgroups.kill(marks.invocation_ids)
+    stats = procfs.scan()
+    found = find_members(stats, marks, around, invocation_of, cgroups.pids(marks.invocation_ids))
+    return replace(found, unseen=not found.members and cgroups.populated(marks.invocation_ids))
 
 
 def _invocation_of(known: Mapping[int, str], own: int, pid: int) -> str | None:

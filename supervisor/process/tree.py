@@ -100,11 +100,12 @@ async def stop_tree(
         with trio.move_on_at(grace_end + kill_deadline_sec):
             await ladder.kill(final_signal)
     survivors = () if ladder.gone else await ladder.survivors()
+    await ladder.discard()
     if child.exited.is_set():
         children.release(child)
     return TreeReport(
         gone=ladder.gone,
-        escalated=bool(ladder.killed),
+        escalated=ladder.escalated,
         killed=tuple(sorted(ladder.killed)),
         left_behind=tuple(sorted(ladder.met)) if ended_by_itself else (),
         survivors=survivors,
@@ -145,6 +146,7 @@ class _Ladder:
         self.killed: set[int] = set()
         self.met: set[int] = set()
         """Beside the main process."""
+        self.escalated = False
         self.gone = False
 
     async def ask(self, signum: int) -> None:
@@ -170,6 +172,12 @@ class _Ladder:
             for stat in self._members.last_seen
             if self._mode is not KillMode.PROCESS or stat.pid == self._child.pid
         )
+
+    async def discard(self) -> None:
+        """The unit's cgroup; where somebody lives in it, it stays."""
+        if self.gone:
+            with trio.move_on_after(LAST_LOOK_SEC):
+                await self._members.discard()
 
     async def _ask_main(self, signum: int) -> None:
         if self._child.exited.is_set():
@@ -209,6 +217,7 @@ class _Ladder:
         if not self._child.exited.is_set():
             self._sentenced.add(self._child.identity)
             self.killed.add(self._child.pid)
+            self.escalated = True
             self._signal_main(signum)
         await self._child.exited.wait()
 
@@ -216,6 +225,7 @@ class _Ladder:
         fresh = [stat for stat in members if stat.identity not in self._sentenced]
         self._sentenced.update(stat.identity for stat in fresh)
         self.killed.update(stat.pid for stat in fresh)
+        self.escalated = True
         self._meet(fresh)
         if signum == signal.SIGKILL and self._mode is not KillMode.PROCESS:
             self._members.kill(members)
