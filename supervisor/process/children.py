@@ -17,17 +17,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-import msgspec
 import trio
 
 from supervisor.process import procfs
 from supervisor.process.attribution import certainly_not_newborn
 from supervisor.process.brand import Branding
 from supervisor.process.cgroup import Cgroups
+from supervisor.process.exit_status import ExitStatus, exit_status_of
 from supervisor.process.handover import Handover
 from supervisor.process.procfs import Identity
 from supervisor.process.spawn import Credentials, Spawn, SpawnError, apply_settings, explain, resolve_credentials
@@ -39,20 +40,6 @@ MAX_SPAWNS_IN_FLIGHT = 16
 MAX_SCANS = 8
 _PEEK = os.WEXITED | os.WNOWAIT | os.WNOHANG
 _ABORTED_SPAWN_SEC = 5.0
-
-
-class ExitStatus(msgspec.Struct, frozen=True):
-    """How a process ended: exactly one of `code` and `signal` is set."""
-
-    code: int | None
-    signal: str | None
-    """By name: "SIGKILL"."""
-    core_dumped: bool = False
-
-    def __str__(self) -> str:
-        if self.signal is None:
-            return f"exit status {self.code}"
-        return f"killed by {self.signal}" + (", core dumped" if self.core_dumped else "")
 
 
 @dataclass(eq=False, slots=True)
@@ -88,6 +75,7 @@ class Children:
         self._managed: dict[int, Child] = {}
         self._in_flight: list[int] = []
         """For each spawn whose pid we do not know yet: when it began, in boot ticks."""
+        self._mourners: list[Callable[[int], None]] = []
         self._spawn_threads = trio.CapacityLimiter(MAX_SPAWNS_IN_FLIGHT)
         self.branding = Branding()
         self.cgroups = cgroups or Cgroups()
@@ -168,6 +156,15 @@ class Children:
             return False
         return True
 
+    @contextmanager
+    def telling(self, mourner: Callable[[int], None]) -> Iterator[None]:
+        """Tell of every orphan that has died, while its zombie still shows whose it was."""
+        self._mourners.append(mourner)
+        try:
+            yield
+        finally:
+            self._mourners.remove(mourner)
+
     def collect(self) -> None:
         """Observe deaths of managed children and reap all others that are dead. Never blocks."""
         for child in tuple(self._managed.values()):
@@ -184,7 +181,7 @@ class Children:
                 f"the exit status of process {child.pid} is lost: other code of the supervisor has reaped it"
             ) from None
         if result is not None:
-            child.status = _exit_status(result)
+            child.status = exit_status_of(result)
             child.exited.set()
         elif child.stopped is not None:
             stop = os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOHANG)
@@ -204,6 +201,9 @@ class Children:
         if pid in self._managed or not self._is_settled(pid):
             return False
         try:
+            if self._mourners and os.waitid(os.P_PID, pid, _PEEK) is not None:
+                for mourner in self._mourners:
+                    mourner(pid)
             reaped = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is not None
         except ChildProcessError:
             return False  # a failed newborn that its own spawn has just collected
@@ -230,19 +230,6 @@ def _first_dead() -> int | None:
     except ChildProcessError:
         return None
     return None if result is None else result.si_pid
-
-
-def _exit_status(result: os.waitid_result) -> ExitStatus:
-    if result.si_code == os.CLD_EXITED:
-        return ExitStatus(code=result.si_status, signal=None)
-    return ExitStatus(None, _signal_name(result.si_status), core_dumped=result.si_code == os.CLD_DUMPED)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
 def ignored_signals() -> frozenset[int]:

@@ -47,11 +47,15 @@ class Members:
         self._children = children
         self._child = child
         self._invocation_ids = frozenset(invocation_ids)
+        self._seen: set[Identity] = set() if child is None else child.seen
         self._claim_unowned = claim_unowned
         self.last_seen: tuple[ProcessStat, ...] = ()
         self.refused: set[Identity] = set()
         """Those we were not permitted to signal."""
         self._killing = False
+        self._brands = brands(self._invocation_ids)
+        self._missed = False
+        """One of them died that no look has seen: there may be more."""
 
     async def look(self) -> Found:
         """Scan once, in a worker thread: reading /proc of a process that hangs in a driver can hang too.
@@ -65,8 +69,7 @@ class Members:
             managed=self._children.managed,
             newborn_ticks=self._children.newborn_ticks(),
         )
-        known = brands(self._invocation_ids)
-        invocation_of = partial(_invocation_of, known, self._children.branding.own)
+        invocation_of = partial(_invocation_of, self._brands, self._children.branding.own)
         scan = partial(_scan, self._children.cgroups, self._killing, self._marks(), around, invocation_of)
         while True:
             try:
@@ -76,8 +79,7 @@ class Members:
                 if error.errno not in OUT_OF_DESCRIPTORS:
                     raise
             await trio.sleep(OUT_OF_DESCRIPTORS_SEC)
-        if self._child is not None:
-            self._child.seen.update(stat.identity for stat in found.members)
+        self._seen.update(stat.identity for stat in found.members)
         self.last_seen = found.members
         return found
 
@@ -113,12 +115,20 @@ class Members:
         ones the next look follows at once, because they may have forked meanwhile; otherwise it waits, at most
         `again_sec`. All that died is reaped when this returns.
 
-        As long as something lives in the unit's cgroup two looks that see nothing prove nothing.
+        A look that sees nothing proves nothing while something lives in the unit's cgroup, or when an orphan of the
+        unit died meanwhile that was never seen.
         """
+        with self._children.telling(self._mourn):
+            await self._until_two_quiet_looks(act, again_sec)
+        self._children.collect()
+
+    async def _until_two_quiet_looks(self, act: Callable[[tuple[ProcessStat, ...]], bool], again_sec: float) -> None:
         quiet_looks, doubts = 0, 0
         while quiet_looks < 2:
             found = await self.look()
-            if found.members or found.unseen:
+            self._children.collect()
+            missed, self._missed = self._missed, False  # since the last look: a pause counts, too
+            if found.members or found.unseen or missed:
                 quiet_looks = 0
                 if not act(found.members):
                     with trio.move_on_after(again_sec):
@@ -128,7 +138,12 @@ class Members:
                 await trio.sleep(_DOUBT_SEC)
             else:
                 quiet_looks += 1
-        self._children.collect()
+
+    def _mourn(self, pid: int) -> None:
+        if read_brand(pid) not in self._brands:
+            return
+        stat = procfs.read_stat(pid)
+        self._missed |= stat is not None and stat.identity not in self._seen
 
     async def discard(self) -> None:
         """Remove the cgroups, in which nothing lives any more. Cancelled: what was not removed is, the next time."""

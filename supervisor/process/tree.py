@@ -105,7 +105,7 @@ async def stop_tree(
         children.release(child)
     return TreeReport(
         gone=ladder.gone,
-        escalated=ladder.escalated,
+        escalated=bool(ladder.killed),
         killed=tuple(sorted(ladder.killed)),
         left_behind=tuple(sorted(ladder.met)) if ended_by_itself else (),
         survivors=survivors,
@@ -146,7 +146,6 @@ class _Ladder:
         self.killed: set[int] = set()
         self.met: set[int] = set()
         """Beside the main process."""
-        self.escalated = False
         self.gone = False
 
     async def ask(self, signum: int) -> None:
@@ -217,7 +216,6 @@ class _Ladder:
         if not self._child.exited.is_set():
             self._sentenced.add(self._child.identity)
             self.killed.add(self._child.pid)
-            self.escalated = True
             self._signal_main(signum)
         await self._child.exited.wait()
 
@@ -225,7 +223,6 @@ class _Ladder:
         fresh = [stat for stat in members if stat.identity not in self._sentenced]
         self._sentenced.update(stat.identity for stat in fresh)
         self.killed.update(stat.pid for stat in fresh)
-        self.escalated = True
         self._meet(fresh)
         if signum == signal.SIGKILL and self._mode is not KillMode.PROCESS:
             self._members.kill(members)

@@ -6,6 +6,7 @@ import logging
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -84,9 +85,19 @@ async def test_chains_that_outrun_every_look_are_gone_after_the_stop(
         child = await chained(children, fork_chain, leash)
         report = await stop(children, child, invocation_id=ID)
         assert report.gone
-        assert report.escalated
         # The kernel removes no cgroup in which anything lives, and out of it the chains had no way.
         assert cgroups_below(cgroup) == []
+
+
+async def test_without_one_chains_that_no_look_sees_are_not_taken_for_gone(
+    fork_chain: Path, leash: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with reaping_in(None) as children:
+        child = await chained(children, fork_chain, leash)
+        monkeypatch.setattr(procfs, "scan", lambda: time.sleep(0.02) or {})  # as long as it takes with many processes
+        report = await stop(children, child, invocation_id=ID, kill_deadline_sec=1.0)
+        assert not report.gone
+        assert "could not be verified that no process is left" in report.reason
 
 
 async def test_the_stroke_needs_no_look(cgroup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
