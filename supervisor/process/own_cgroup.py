@@ -56,8 +56,8 @@ def find_own_cgroup(proc: Path = Path("/proc")) -> OwnCgroup:
 def _candidates(proc: Path) -> Iterator[Path]:
     """Where our cgroup is to be seen: at most one for each mount of a cgroup2."""
     try:
-        ours = (proc / "self/cgroup").read_text()
-        mounts = (proc / "self/mountinfo").read_text()
+        ours = (proc / "self/cgroup").read_text("utf-8", "surrogateescape")
+        mounts = (proc / "self/mountinfo").read_text("utf-8", "surrogateescape")
     except OSError:
         return
     path = next((line.removeprefix("0::") for line in ours.splitlines() if line.startswith("0::")), None)
@@ -87,8 +87,8 @@ def _refusal(own: Path) -> str | None:
         return f"{own} is the root, which is everybody's, or the kernel is older than 5.14"
     if (kind := (own / "cgroup.type").read_text().strip()) != "domain":
         return f"{own} is of type {kind}"
-    if others := present - _ourselves_and_above():
-        return f"{own} is not ours alone: {len(others)} other processes are in it"
+    if not present <= _ourselves_and_above():
+        return f"{own} is not ours alone: other processes are in it"
     if not (os.access(own, os.W_OK) and os.access(own / "cgroup.procs", os.W_OK)):
         return f"{own} may not be written"
     trial = own / f"{PREFIX}{os.getpid()}.{uuid.uuid4().hex}"
