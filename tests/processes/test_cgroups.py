@@ -94,7 +94,15 @@ async def test_without_one_chains_that_no_look_sees_are_not_taken_for_gone(
 ) -> None:
     async with reaping_in(None) as children:
         child = await chained(children, fork_chain, leash)
-        monkeypatch.setattr(procfs, "scan", lambda: time.sleep(0.02) or {})  # as long as it takes with many processes
+
+        def blind_scan() -> dict[int, procfs.ProcessStat]:
+            """One that takes as long as a link of a chain lives."""
+            before, limit = children.orphans_reaped, time.monotonic() + TIMEOUT_SEC
+            while children.orphans_reaped == before and leash.exists() and time.monotonic() < limit:
+                time.sleep(0.001)
+            return {}
+
+        monkeypatch.setattr(procfs, "scan", blind_scan)
         report = await stop(children, child, invocation_id=ID, kill_deadline_sec=1.0)
         assert not report.gone
         assert "could not be verified that no process is left" in report.reason
