@@ -1,8 +1,9 @@
 """Find out, once at the start, whether we may make cgroups, and clear away those of an earlier life.
 
-Ours is the cgroup2 that we are in, when it is nobody else's: besides us only those above us may be in it. On a
-machine that is no pod it usually belongs to others too, and then is left alone. So there is never a second supervisor
-beside us, only perhaps one above us, and by the pid in their names its cgroups are told from those of a dead one.
+Ours is the cgroup2 that we are in when it is the container's, and so holds its process 1, or when nobody is in it but
+we and those above us. On a machine that is no pod it usually belongs to others, and then is left alone. We must see
+all who are in it: then a second supervisor that lives there (one that was started by `kubectl exec`, say) is known by
+the pid in the names of its cgroups, and they are left alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from supervisor.process.cgroup import PREFIX, is_populated, pids_in, remove, wri
 
 CLEARING_SEC = 2.0
 """For what an earlier supervisor left: killed, it ends in milliseconds or hangs in the kernel."""
+
+
+INVISIBLE, FIRST = 0, 1
+"""How cgroup.procs shows a process of another pid namespace; the process with which a container begins and ends."""
 
 
 class OwnCgroup(msgspec.Struct, frozen=True):
@@ -87,8 +92,10 @@ def _refusal(own: Path) -> str | None:
         return f"{own} is the root, which is everybody's, or the kernel is older than 5.14"
     if (kind := (own / "cgroup.type").read_text().strip()) != "domain":
         return f"{own} is of type {kind}"
-    if not present <= _ourselves_and_above():
-        return f"{own} is not ours alone: other processes are in it"
+    if INVISIBLE in present:
+        return f"{own} holds processes of another pid namespace"
+    if FIRST not in present and not present <= _ourselves_and_above():
+        return f"{own} is not this container's, for process 1 is elsewhere, and not ours alone"
     if not (os.access(own, os.W_OK) and os.access(own / "cgroup.procs", os.W_OK)):
         return f"{own} may not be written"
     trial = own / f"{PREFIX}{os.getpid()}.{uuid.uuid4().hex}"
@@ -106,7 +113,7 @@ def _ourselves_and_above() -> frozenset[int]:
 
 
 def _cleared(own: Path) -> OwnCgroup:
-    """What is there was made by an earlier supervisor, if not by one that is above us and lives."""
+    """What is there was made by an earlier supervisor, if not by one that lives beside us."""
     living = frozenset(pids_in(own)) - {os.getpid()}
     earlier = [cgroup for cgroup in own.glob(f"{PREFIX}*") if _maker(cgroup) not in living]
     for cgroup in earlier:

@@ -74,11 +74,9 @@ def directory(user: str) -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def container(
-    place: str, cgroup: Path, directory: Path, user: str, *before: str, units: dict[str, Sections] | None = None
-) -> AsyncIterator[Running]:
+async def container(place: str, cgroup: Path, directory: Path, user: str, *before: str) -> AsyncIterator[Running]:
     """`before`: what stands above podvisor in the container, if not it is to be PID 1."""
-    arguments = write_files(directory, units or UNITS, {"supervisor": {"pod_ip": "127.0.0.1", "port": 0}})
+    arguments = write_files(directory, UNITS, {"supervisor": {"pod_ip": "127.0.0.1", "port": 0}})
     if user == "nobody":
         for path in (
             directory,
@@ -144,7 +142,7 @@ async def test_one_that_others_are_in_is_left_alone(cgroup: Path, directory: Pat
     async with program("sleep", "600") as stranger:
         (cgroup / "cgroup.procs").write_text(str(stranger.pid))
         async with container("written", cgroup, directory, user) as running:
-            await running.stderr.saw("no cgroups are used: .* is not ours alone")
+            await running.stderr.saw("no cgroups are used: .* holds processes of another pid namespace")
             await told(running, "engine")
         assert stranger.process.poll() is None
 
@@ -155,8 +153,7 @@ async def test_those_of_an_earlier_life_are_cleared_with_what_runs_in_them(
 ) -> None:
     """Podvisor is killed below somebody who starts it again: its engine has lived on."""
     again = shell('"$@"; "$@"')
-    only = {"engine": UNITS["engine"]}
-    async with container("written", cgroup, directory, user, *again, "_", units=only) as running:
+    async with container("written", cgroup, directory, user, *again, "_") as running:
         first = await told(running, "engine")
         old = [int(pid) for pid in (cgroup / first[1:] / "cgroup.procs").read_text().split()]
         (supervisor,) = (
@@ -171,9 +168,7 @@ async def test_those_of_an_earlier_life_are_cleared_with_what_runs_in_them(
 
 
 @pytest.mark.parametrize("user", ["root"], indirect=True)
-async def test_those_of_a_supervisor_above_us_that_lives_are_not_touched(
-    cgroup: Path, directory: Path, user: str
-) -> None:
+async def test_those_of_another_supervisor_that_lives_are_not_touched(cgroup: Path, directory: Path, user: str) -> None:
     """Podvisor as a unit of a podvisor: here the shell, PID 1, is the outer one."""
     held = "/sys/fs/cgroup/podvisor.1.held"
     above = shell(f'mkdir {held}; sleep 600 & echo $! > {held}/cgroup.procs; "$@"')
