@@ -25,7 +25,7 @@ import controller
 import supervisor
 from supervisor.process.subreaper import become_subreaper
 from supervisor.version import VERSION
-from tests.bench import install_peers, noise, output, reap, relaunch, report, restart, start
+from tests.bench import crash, install_peers, noise, output, reap, relaunch, report, restart, start
 from tests.bench.figures import Sheet
 from tests.bench.running import end_leftovers
 from tests.bench.workers import compiled, results_directory
@@ -45,6 +45,7 @@ BENCHMARKS = {
     "start": Benchmark("the manager itself: to its first unit, to its API, and what it costs at rest", start.measure),
     "relaunch": Benchmark("one worker of a gang over two pods is killed, both are started anew", relaunch.measure),
     "reap": Benchmark("a thousand orphans end at one moment", reap.measure),
+    "crash": Benchmark("a program that had started something in a session of its own is killed", crash.measure),
     "output": Benchmark("one unit's output through one pump", output.measure),
 }
 

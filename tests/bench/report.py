@@ -88,7 +88,7 @@ def draw(results: Sequence[Result], path: Path) -> bool:
         colours = ["tab:blue" if figure.subject.startswith("podvisor") else "tab:gray" for figure in figures]
         plot.barh([figure.subject for figure in figures], medians, xerr=spread, color=colours, capsize=3)
         plot.invert_yaxis()
-        if max(medians) > TOO_FAR_APART * min(medians):
+        if 0 < TOO_FAR_APART * min(medians) < max(medians):
             plot.set_xscale("log")
         plot.set_xlabel(unit)
         plot.set_title(title, loc="left", fontsize="medium")
