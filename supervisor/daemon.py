@@ -30,8 +30,10 @@ from supervisor.ending import (
 from supervisor.host import linux_host
 from supervisor.listeners import Listeners, open_listeners
 from supervisor.pod import Pod
+from supervisor.process.cgroup import Cgroups
 from supervisor.process.children import Children, stop_ignoring_signals
 from supervisor.process.output import ContainerStdout
+from supervisor.process.own_cgroup import OwnCgroup, find_own_cgroup
 from supervisor.process.sink import Sink
 from supervisor.process.subreaper import become_subreaper, is_pid_one
 from supervisor.process.threads import in_thread_or_here
@@ -89,7 +91,8 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
     if not is_pid_one():
         become_subreaper()
     stop_ignoring_signals()
-    children, stdout, stderr = Children(), ContainerStdout(STDOUT), ContainerStdout(STDERR)
+    cgroup = find_own_cgroup()
+    children, stdout, stderr = Children(Cgroups(cgroup.path)), ContainerStdout(STDOUT), ContainerStdout(STDERR)
     secrets = Secrets()
     host = linux_host(children, stdout, configuration.units, secrets)
     pod = Pod(configuration, host, ending, nm_port=listeners.nm_port)
@@ -110,6 +113,7 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
     ):
         with logs.written_by(stderr.write), logs.redacted_by(secrets.redact):
             _greet(configuration)
+            _tell_evidence(cgroup)
             await live(
                 pod,
                 ending,
@@ -158,6 +162,21 @@ def _of_anonymous_callers(configuration: Configuration) -> Iterator[str]:
 def _greet(configuration: Configuration) -> None:
     names = ", ".join(unit.name for unit in configuration.units)
     log.info("podvisor %s starts %s", VERSION, names, extra={"boot_id": configuration.boot_id, "pid": os.getpid()})
+
+
+def _tell_evidence(cgroup: OwnCgroup) -> None:
+    if cgroup.path is None:
+        log.info("no cgroups are used: %s; what escapes from a unit is found by the other evidence", cgroup.words)
+    else:
+        log.info("engines and units with limits start in cgroups of their own, below %s", cgroup.words)
+    if cgroup.cleared or cgroup.stuck:
+        log.warning(
+            "cgroups of an earlier supervisor were here: %d removed with what ran in them, %d in which something "
+            "does not end%s",
+            len(cgroup.cleared),
+            len(cgroup.stuck),
+            "".join(f", {name}" for name in cgroup.stuck),
+        )
 
 
 def _exit_code_now(ending: Ending) -> int:

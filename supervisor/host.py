@@ -53,9 +53,7 @@ def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit
     )
 
 
-def _output(
-    stdout: ContainerStdout, alone: str | None, redact: Redact, unit: Unit, drops: DropObserver
-) -> Output:
+def _output(stdout: ContainerStdout, alone: str | None, redact: Redact, unit: Unit, drops: DropObserver) -> Output:
     """`alone`: the only unit there was at the start, whose lines need no name; those that a reload adds have one."""
     logging = unit.service.logging
     default_mode = "pass" if unit.name == alone else "prefix"

@@ -328,7 +328,7 @@ class Pod:
                     segments_of=self._host.segments_of,
                 ),
                 services=tuple(self.units.get(endpoint.name) for endpoint in endpoints),
-                dependencies_active=lambda: self.units.dependencies_active(unit.name),
+                dependencies_active=lambda: self.units.dependencies.active(unit.name),
                 write_stdout=self._host.write_stdout,
             ),
             RegisterManager(identity, _service_ports(unit.engine), state_dir),

@@ -139,13 +139,17 @@ class EngineSupervision:
             await changed.wait()
 
     async def _watch_dependencies(self) -> None:
-        """A dependency that failed may be mended by an operator: look again, and say so only when it is new."""
+        """A dependency that failed may be mended by an operator: look again, and say so only when it is new.
+
+        A condition that does not hold is looked at again when the unit has changed: another declaration may have none.
+        """
         while True:
+            changed = self.engine.services[0].changed.next()
             try:
                 await self.engine.dependencies_active()
             except ConditionUnmet as unmet:
                 log.info("the engine is not for this pod: %s", unmet)
-                return
+                await changed.wait()
             except DependencyUnmet as unmet:
                 held_back = self._errors.admit("dependency", trio.current_time())
                 if held_back is not None:

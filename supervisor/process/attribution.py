@@ -2,13 +2,14 @@
 
 A unit's processes are those below its leader, and of the orphans we adopted those that are in the leader's session,
 were seen below the leader while their parents lived, or carry the invocation id. What an orphan has started is its
-unit's too. Nothing outside the supervisor's own descendants is ever looked at.
+unit's too, and so is what lives in the unit's cgroup. Nothing else outside the supervisor's own descendants is ever
+looked at.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -40,6 +41,8 @@ class Found(msgspec.Struct, frozen=True):
     """The living ones; zombies are past being stopped."""
     in_doubt: bool = False
     """There is an orphan that would be claimed, were it not perhaps a newborn. Look again in a moment."""
+    unseen: bool = False
+    """Something lives in the unit's cgroup, and the scan met none of it: it forks and ends faster than we look."""
 
 
 def certainly_not_newborn(stat: ProcessStat, our_session: int, spawn_began_ticks: int) -> bool:
@@ -55,8 +58,13 @@ def find_members(
     marks: Marks,
     around: Surroundings,
     invocation_of: Callable[[int], str | None],
+    in_cgroup: Iterable[int] = (),
 ) -> Found:
-    """The living processes of one unit. `invocation_of` is asked only about orphans that nothing else tells apart."""
+    """The living processes of one unit. `invocation_of` is asked only about orphans that nothing else tells apart.
+
+    `in_cgroup` was read after the scan: who is listed there and has another start time is dead, and signalled by
+    nobody.
+    """
     below = _children_by_parent(stats, around.supervisor)
     found: dict[int, ProcessStat] = {}
     in_doubt = False
@@ -72,6 +80,7 @@ def find_members(
             found.update((stat.pid, stat) for stat in _with_all_below(child, below))
         else:
             in_doubt = True
+    found.update((pid, stats[pid]) for pid in in_cgroup if pid in stats)
     return Found(tuple(stat for stat in found.values() if stat.alive), in_doubt)
 
 

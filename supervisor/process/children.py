@@ -19,7 +19,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import trio
@@ -27,6 +28,7 @@ import trio
 from supervisor.process import procfs
 from supervisor.process.attribution import certainly_not_newborn
 from supervisor.process.brand import Branding
+from supervisor.process.cgroup import Cgroups
 from supervisor.process.child import Child, ExitStatus, exit_status
 from supervisor.process.handover import Handover
 from supervisor.process.pidfd import is_reaped, signal_process, wait_all_dead
@@ -45,14 +47,16 @@ _ABORTED_SPAWN_SEC = 5.0
 class Children:
     """Spawns, watches and reaps. One per supervisor, which must be PID 1 or a subreaper to see its orphans."""
 
-    def __init__(self) -> None:
+    def __init__(self, cgroups: Cgroups | None = None) -> None:
         self.orphans_reaped = 0
         self._managed: dict[int, Child] = {}
         self._successors: dict[int, Child] = {}
         self._in_flight: list[int] = []
         """For each spawn whose pid we do not know yet: when it began, in boot ticks."""
+        self._mourners: list[Callable[[int], None]] = []
         self._spawn_threads = trio.CapacityLimiter(MAX_SPAWNS_IN_FLIGHT)
         self.branding = Branding()
+        self.cgroups = cgroups or Cgroups()
         self.scan_threads = trio.CapacityLimiter(MAX_SCANS)
         """For whoever reads /proc in worker threads: reads that hang cannot use up all threads there are."""
 
@@ -86,7 +90,9 @@ class Children:
         self._in_flight.append(began)
         try:
             try:
-                pid = await in_thread(partial(_execute, spawn, self.branding), limiter=self._spawn_threads)
+                pid = await in_thread(
+                    partial(_execute, spawn, self.branding, self.cgroups), limiter=self._spawn_threads
+                )
             except NoThread as error:
                 raise SpawnError(f"cannot execute {spawn.argv[0]!r}: {error.strerror}") from error
             stat = procfs.read_stat(pid)  # a zombie has one too, and nobody else can have reaped it
@@ -151,6 +157,15 @@ class Children:
         except ProcessLookupError:
             return False
         return True
+
+    @contextmanager
+    def telling(self, mourner: Callable[[int], None]) -> Iterator[None]:
+        """Tell of every orphan that has died, while its zombie still shows whose it was."""
+        self._mourners.append(mourner)
+        try:
+            yield
+        finally:
+            self._mourners.remove(mourner)
 
     def collect(self) -> None:
         """Observe deaths of managed children and reap all others that are dead. Never blocks."""
@@ -221,6 +236,9 @@ class Children:
         if pid in self._managed or pid in self._successors or not self._is_settled(pid):
             return False
         try:
+            if self._mourners and os.waitid(os.P_PID, pid, _PEEK) is not None:
+                for mourner in self._mourners:
+                    mourner(pid)
             reaped = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is not None
         except ChildProcessError:
             return False  # a failed newborn that its own spawn has just collected
@@ -261,7 +279,7 @@ def stop_ignoring_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _execute(spawn: Spawn, branding: Branding) -> int:
+def _execute(spawn: Spawn, branding: Branding, cgroups: Cgroups) -> int:
     """Fork and exec, in a worker thread: exec from a dead network mount blocks, and must not block the loop."""
     if not spawn.argv or not spawn.argv[0]:
         raise SpawnError("cannot execute an empty command")
@@ -270,8 +288,8 @@ def _execute(spawn: Spawn, branding: Branding) -> int:
     mask = signal.pthread_sigmask(signal.SIG_SETMASK, spawn.blocked_signals)
     try:
         with branding.worn(spawn.environment.get("INVOCATION_ID")):
-            if spawn.has_settings:
-                process = _open_in_two_steps(spawn, credentials)
+            if spawn.has_settings or (spawn.contained and cgroups.usable):
+                process = _open_in_two_steps(spawn, credentials, cgroups)
             else:
                 process = _open(spawn, spawn.argv, credentials)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -282,17 +300,22 @@ def _execute(spawn: Spawn, branding: Branding) -> int:
     return process.pid
 
 
-def _open_in_two_steps(spawn: Spawn, credentials: Credentials) -> subprocess.Popen[bytes]:
+def _open_in_two_steps(spawn: Spawn, credentials: Credentials, cgroups: Cgroups) -> subprocess.Popen[bytes]:
     """Raise SpawnError or what `_open` raises; then nothing of it is left."""
+    invocation_id = spawn.environment.get("INVOCATION_ID") if spawn.contained else None
     with Handover() as handover:
         argv = handover.argv(spawn.argv, credentials)
         process = _open(spawn, argv, Credentials(), handover.inherited)
         try:
+            if invocation_id is not None:
+                cgroups.enter(invocation_id, process.pid)
             apply_settings(process.pid, spawn)
             if (error := handover.go()) is not None:
                 raise error
         except (SpawnError, OSError):
             _abort(process)
+            if invocation_id is not None:
+                cgroups.remove((invocation_id,))
             raise
         return process
 

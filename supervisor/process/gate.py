@@ -175,10 +175,11 @@ class _Gate:
             killed.update((stat.pid, stat.name) for stat in found)
             members.kill(found)
             left = ", ".join(f"{stat.pid} ({stat.name}, {_why_left(stat, members)})" for stat in found)
-            note.text = f"killed, and still there: {left}"
+            note.text = f"killed, and still there: {left or 'what forks faster than it can be seen'}"
             return new
 
         await members.until_gone(kill, again_sec=KILL_AGAIN_SEC)
+        await members.discard()
         note.text = ", ".join(f"killed {pid} ({name})" for pid, name in sorted(killed.items())) or "none"
         return True
 

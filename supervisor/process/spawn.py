@@ -54,6 +54,8 @@ class Spawn(msgspec.Struct, frozen=True):
     cpu_affinity: frozenset[int] | None = None
     io_scheduling_class: str | None = None
     """`none`, `realtime`, `best-effort` or `idle`."""
+    contained: bool = False
+    """Into a cgroup of its invocation's own, before its program runs, where we can make one (`cgroup.py`)."""
 
     @property
     def has_settings(self) -> bool:

@@ -102,6 +102,7 @@ async def stop_tree(
         with trio.move_on_at(grace_end + kill_deadline_sec):
             await ladder.kill(final_signal)
     survivors = () if ladder.gone else await ladder.survivors()
+    await ladder.discard()
     if child.main.exited.is_set():
         _leave(children, child, gone=ladder.gone)
     return TreeReport(
@@ -191,6 +192,12 @@ class _Ladder:
             for stat in self._members.last_seen
             if self._mode is not KillMode.PROCESS or stat.pid == self._main.pid
         )
+
+    async def discard(self) -> None:
+        """The unit's cgroup; where somebody lives in it, it stays."""
+        if self.gone:
+            with trio.move_on_after(LAST_LOOK_SEC):
+                await self._members.discard()
 
     async def _ask_main(self, signum: int) -> None:
         if self._main.exited.is_set():

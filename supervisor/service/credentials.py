@@ -61,11 +61,10 @@ class Secrets:
         return data
 
     def redacted(self, event: Event) -> Event:
-        """The same with its texts cleaned."""
-        if not self._hidden:
-            return event
+        """The same with its texts cleaned; and such that JSON can have them, which all state ends up in."""
         texts = {name: getattr(event, name) for name in event.__struct_fields__}
-        changed = {name: self.redact(text) for name, text in texts.items() if isinstance(text, str)}
+        shown = {name: _encodable(self.redact(text)) for name, text in texts.items() if isinstance(text, str)}
+        changed = {name: text for name, text in shown.items() if text is not texts[name]}
         return replace(event, **changed) if changed else event
 
     def _remember(self, name: str, path: str, secret: str) -> None:
@@ -80,6 +79,15 @@ class Secrets:
             for piece in _forms(each)
         }
         self._hidden = tuple(sorted(hidden.items(), key=lambda each: -len(each[0])))
+
+
+def _encodable(text: str) -> str:
+    """Names of files and of processes may be bytes that are no text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
 
 
 def _forms(secret: str) -> Iterator[str]:

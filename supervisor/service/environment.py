@@ -88,7 +88,10 @@ def read_environment_files(declared: tuple[str, ...]) -> dict[str, str]:
 
 
 def parse_environment_file(text: str, where: str) -> dict[str, str]:
-    """NAME=VALUE lines as in systemd.exec(5): comments, quotes, and a backslash that continues a line."""
+    """NAME=VALUE lines as in systemd.exec(5): comments, quotes, and a backslash that continues a line.
+
+    Raise EnvironmentFileError, which never tells what was found: it may be a secret.
+    """
     environment: dict[str, str] = {}
     number = 0
     lines = iter(text.splitlines())
@@ -102,7 +105,7 @@ def parse_environment_file(text: str, where: str) -> dict[str, str]:
             continue
         name, separator, value = stripped.partition("=")
         if not separator or not _NAME.match(name.strip()):
-            raise EnvironmentFileError(f"{where}:{first}: expected NAME=VALUE, found {stripped!r}")
+            raise EnvironmentFileError(f"{where}:{first}: expected NAME=VALUE, a comment or an empty line")
         environment[name.strip()] = _unquoted(value.strip(), f"{where}:{first}")
     return environment
 
@@ -116,4 +119,4 @@ def _unquoted(value: str, where: str) -> str:
     try:
         return "".join(lexer)
     except ValueError as error:
-        raise EnvironmentFileError(f"{where}: cannot read {value!r}: {error}") from error
+        raise EnvironmentFileError(f"{where}: cannot read the value: {str(error).lower()}") from error

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
+from msgspec.structs import replace
 
 from supervisor.process.children import Child, ExitStatus
 from supervisor.process.line_format import Field
@@ -96,7 +97,8 @@ class Invocation:
         try:
             own = self._own_environment()
             spawn = spawn_of(self.launch, self.launch.argv, own, pipes.stdout, pipes.stderr)
-            self.child = await self._processes.spawn(spawn)
+            contained = self.launch.contained or spawn.has_settings
+            self.child = await self._processes.spawn(replace(spawn, contained=contained))
         except BaseException:
             pipes.close()
             self._close_notifications()

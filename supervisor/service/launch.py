@@ -39,6 +39,9 @@ class Launch(msgspec.Struct, frozen=True):
     unit: str = ""
     stop_grace_sec: float | None = None
     """Of an ordinary stop, where TimeoutStopSec would be waited for in vain."""
+    contained: bool = False
+    """Worth a cgroup of its own even where nothing else makes it start in two steps: what that costs is little beside
+    an engine's start, and much beside another unit's."""
 
 
 LaunchFactory = Callable[[], Launch]
@@ -70,6 +73,7 @@ def unit_launch(
         diagnose=None if engine is None else engine.diagnose_exec,
         epoch=int(epoch) if epoch else None,
         unit=unit.name,
+        contained=engine is not None,
     )
 
 

@@ -242,7 +242,11 @@ class Service:
         # DiagnoseExec; ExecStop, the grace and ExecStopPost each have TimeoutStopSec; what takes longer is killed.
         limit = DIAGNOSE_SEC + 3 * self.rules.stop.timeout_sec + KILL_DEADLINE_SEC + BACKSTOP_SEC
         self._life.deadline = trio.current_time() + limit
-        self._hear(ev.Stop("podvisor", "its supervisor ends", self._grace(None)))
+        try:
+            self._hear(ev.Stop("podvisor", "its supervisor ends", self._grace(None)))
+        except Exception:
+            self._life.cancel(reason="it can begin no stop")  # an error of our own: what is left is killed
+            raise
         self.changed.announce()  # it may have been at rest already
 
     def _grace(self, asked: float | None) -> float | None:

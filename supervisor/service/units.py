@@ -15,16 +15,14 @@ from functools import partial
 
 import trio
 
-from supervisor.service.conditions import unmet
+from supervisor.service.dependencies import Dependencies
 from supervisor.service.operations import Surroundings, nothing_to_wait_for
-from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFailed, StopReport, Transition
+from supervisor.service.outcomes import StartFailed, StopReport, Transition
 from supervisor.service.rearrangement import Rearrangement
 from supervisor.service.relations import ASKED_BY, Relations, RelaunchGang
 from supervisor.service.service import Service
 from supervisor.unit.graph import Graph
 from supervisor.unit.relations import runs
-from supervisor.unit.state import UnitState
-from supervisor.unit.states import RunState
 from supervisor.wire import UnitView
 
 log = logging.getLogger(__name__)
@@ -54,18 +52,14 @@ class Units:
         `gang`: units of which there is one in each pod of an instance, and how to ask that all are relaunched.
         """
         self._graph = graph
-        self._variables = variables
         self._started_elsewhere = frozenset(started_elsewhere)
         self._services: dict[str, Service] = {}
         self._gang = gang or {}
         self._relations = Relations(graph, self._services, self._gang)
+        self.dependencies = Dependencies(graph, self._services, variables, self._started_elsewhere)
         self._lives: dict[str, trio.CancelScope] = {}
         """Of the services' tasks."""
         self._nursery: trio.Nursery | None = None
-        self._being_replaced: frozenset[str] = frozenset()
-        """Units that a rearrangement has stopped and will start, or take away: that they are down decides nothing."""
-        self._waiting: set[trio.CancelScope] = set()
-        """Those who wait for dependencies by this graph; another graph makes them look again."""
         self._hurried = trio.CancelScope()
         self._stopping = False
 
@@ -101,18 +95,13 @@ class Units:
         replaced or started.
         """
         order = self._graph.giving_way_to(change.graph)
-        self._being_replaced = change.stop
         stop = change.stop | self._owed_to(change.stop & change.start)
-        try:
+        with self.dependencies.replacing(change.stop):
             reports = await self._stop_in_order(stop, order, asked_by=asked_by, reason=reason)
             for service in change.added:
                 await self._take_in(service)
             if not self._stopping:
                 self._replace(change, asked_by)
-        finally:
-            self._being_replaced = frozenset()
-            for waiting in self._waiting:
-                waiting.cancel(reason="there may be another graph")
         return reports
 
     # --- asked for ---------------------------------------------------------------------------------------------
@@ -236,50 +225,9 @@ class Units:
     def views(self, now: float) -> tuple[UnitView, ...]:
         return tuple(service.view(now) for service in self)
 
-    async def dependencies_active(self, name: str) -> None:
-        """Until all that this unit comes After is active, or will not be.
-
-        After is order alone, as in systemd: what is down and not asked to start is not waited for, unless it is
-        required; then DependencyUnmet is raised. Raise ConditionUnmet when the unit is to be skipped, as is one that
-        is bound to a unit that was.
-        """
-        looking = trio.CancelScope()
-        while True:
-            self._waiting.add(looking)
-            try:
-                with looking:
-                    return await self._by_this_graph(name)
-            finally:
-                self._waiting.discard(looking)
-            looking = trio.CancelScope()  # there is another graph
-
-    async def _by_this_graph(self, name: str) -> None:
-        condition = unmet(self._services[name].unit.conditions, self._variables())
-        if condition is not None:
-            raise ConditionUnmet(condition)
-        required = self._graph.requirements_of(name)
-        earlier = self._graph.order_after(name)
-        elsewhere = self._graph.binds_to[name] & self._started_elsewhere
-        for other in sorted(earlier | elsewhere):
-            state = await self._services[other].wait_until(partial(self._is_decided, other, other in required))
-            if other in required and not state.satisfied:
-                raise DependencyUnmet(f"dependency {other} is {state.sub_state}: {state.reason}")
-        for other in sorted(required - earlier - elsewhere):
-            if other not in self._services:
-                raise DependencyUnmet(f"dependency {other} does not exist")
-            state = self._services[other].state
-            if state.state is RunState.FAILED:
-                raise DependencyUnmet(f"dependency {other} is {state.sub_state}: {state.reason}")
-        for other in sorted(self._graph.binds_to[name]):
-            state = self._services[other].state
-            if state.skipped:
-                raise ConditionUnmet(f"{other}, to which it is bound, is {state.reason}")
-            if state.at_rest and not state.satisfied:
-                raise DependencyUnmet(f"{other}, to which it is bound, is {state.sub_state}: {state.reason}")
-
     async def _make_way(self, name: str) -> None:
         """The last thing before a start: what it conflicts with has stopped when this returns."""
-        await self.dependencies_active(name)
+        await self.dependencies.active(name)
         async with trio.open_nursery() as nursery:
             for other in self._graph.conflicts[name]:
                 if not self._services[other].state.at_rest:
@@ -289,13 +237,6 @@ class Units:
     def _note(self, transition: Transition) -> None:
         if not self._stopping:
             self._relations.observe(transition)
-
-    def _is_decided(self, name: str, required: bool, state: UnitState) -> bool:
-        if state.satisfied:
-            return True
-        if name in self._being_replaced:
-            return False
-        return state.at_rest and not (required and name in self._started_elsewhere)
 
     def _is_the_only_one_ever_started(self, name: str) -> bool:
         return not any(service.state.started for other, service in self._services.items() if other != name)
@@ -333,6 +274,7 @@ class Units:
             self._services[name].redefine(definition.unit, definition.rules, definition.launch)
         self._graph = change.graph
         self._relations.go_by(change.graph)
+        self.dependencies.go_by(change.graph)
         for service in change.added:
             self._services[service.unit.name] = service
         self._ask_to_start(change.start, asked_by)
@@ -358,7 +300,7 @@ class Units:
             if rivals:
                 log.info("%s is not started: it conflicts with %s", name, ", ".join(sorted(rivals)))
                 continue
-            if unmet(service.unit.conditions, self._variables()) is None:
+            if self.dependencies.unmet_condition(name) is None:
                 asked.add(name)
             service.ask_to_start(asked_by)
 

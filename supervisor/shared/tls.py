@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from supervisor.shared.error_window import ErrorWindow
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ class Tls:
             context.verify_mode = ssl.CERT_REQUIRED
         self.server.set_alpn_protocols(["http/1.1"])
         self.server.sni_callback = self._before_handshake
+        self._errors = ErrorWindow()
         self._stamp = self._load()
 
     def look(self) -> None:
@@ -63,7 +67,9 @@ class Tls:
                 self._stamp = self._load()
                 log.info("the files of [tls] were read anew")
         except (OSError, TlsError) as error:
-            log.error("keeping the old certificate: %s", error)
+            held_back = self._errors.admit("files", time.monotonic())
+            if held_back is not None:
+                log.error("keeping the old certificate: %s", error, extra={"held_back": held_back})
 
     def _before_handshake(self, *_: Any) -> None:
         self.look()
@@ -72,7 +78,8 @@ class Tls:
         files = self._files
         try:
             stamp = files.stamp
-            for context in (self.server, self.client):
+            # Of a pair that does not fit OpenSSL takes the certificate and drops the key that it had: try it elsewhere.
+            for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.server, self.client):
                 context.load_cert_chain(files.cert, files.key)
                 context.load_verify_locations(files.client_ca)
         except (OSError, ssl.SSLError) as error:

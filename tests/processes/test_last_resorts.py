@@ -58,6 +58,31 @@ async def test_an_error_of_our_own_ends_with_70_after_all_units_were_stopped(tas
         assert left_behind() == {}
 
 
+BROKEN_STOP = """
+import runpy, sys
+from supervisor.unit import descent
+
+def fail(*arguments):
+    raise ZeroDivisionError("a bug of our own")
+
+descent.words_of = fail
+sys.argv[0] = "podvisor"
+runpy.run_module("supervisor", run_name="__main__")
+"""
+"""`podvisor …` that can begin no stop."""
+
+
+async def test_an_error_of_our_own_in_a_stop_is_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    arguments = write_files(tmp_path, {"web": service(*GENTLE)})
+    async with program(sys.executable, "-c", BROKEN_STOP, *arguments) as running:
+        await running.stdout.saw("up")
+        running.signal(signal.SIGTERM)
+        assert await running.ended() == 70, "not by the last deadline, which would leave with 0"
+        await running.stderr.saw("internal error")
+        await running.stderr.saw("ZeroDivisionError: a bug of our own")
+        assert left_behind() == {}
+
+
 async def test_an_error_of_our_own_does_not_hang_with_its_units(tmp_path: Path) -> None:
     deaf = service(*shell("trap '' TERM; echo up; while :; do sleep 1; done"), TimeoutStopSec="1h")
     arguments = write_files(tmp_path, {"web": deaf}, {"supervisor": {"shutdown_timeout_sec": 1}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -164,7 +165,10 @@ os.execv(sys.argv[1], sys.argv[1:])
         blocked = int((await running.stdout.saw("^SigBlk:\t([0-9a-f]+)"))[1], 16)
         ignored = int((await running.stdout.saw("^SigIgn:\t([0-9a-f]+)"))[1], 16)
     assert signals_of(blocked) == {signal.SIGTTIN, signal.SIGILL, signal.SIGTERM}
-    assert signals_of(ignored) == {signal.SIGHUP, signal.SIGTTOU, signal.SIGSEGV, signal.SIGINT}
+    # Whoever runs the tests may be ignoring something himself, even what the C library keeps to itself.
+    ours = signals_of(int(re.search("^SigIgn:\t([0-9a-f]+)", Path("/proc/self/status").read_text(), re.M)[1], 16))  # type: ignore[index]
+    ours -= {signal.SIGPIPE, signal.SIGXFSZ}  # Python's own, which it takes back for its children
+    assert signals_of(ignored) == {signal.SIGHUP, signal.SIGTTOU, signal.SIGSEGV, signal.SIGINT} | ours
 
 
 async def test_a_signal_that_we_ignore_is_passed_on_all_the_same() -> None:

@@ -76,6 +76,24 @@ async def test_a_certificate_that_was_replaced_is_shown_and_a_broken_one_is_not(
     assert shown_by(tls) != first
 
 
+async def test_a_certificate_without_its_key_yet_is_not_shown_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_ca(tmp_path)
+    make_certificate(tmp_path, "pod")
+    make_certificate(tmp_path, "next")
+    tls = Tls(files(tmp_path, "pod"))
+    first = shown_by(tls)
+    os.replace(tmp_path / "next.crt", tmp_path / "pod.crt")
+    for _ in range(3):
+        tls.look()
+        assert shown_by(tls) == first
+    assert [record.getMessage()[:30] for record in caplog.records] == ["keeping the old certificate: c"]
+    os.replace(tmp_path / "next.key", tmp_path / "pod.key")
+    tls.look()
+    assert shown_by(tls) != first
+
+
 def shown_by(tls: Tls) -> bytes:
     """The certificate that its server side shows, without a network."""
     import ssl

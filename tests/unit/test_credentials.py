@@ -118,6 +118,7 @@ def test_what_is_hidden(values: list[str], text: str, shown: str) -> None:
 
 def test_reasons_are_cleaned() -> None:
     assert known("abcdef").redacted(NotReady("GET /?key=abcdef: 401")) == NotReady("GET /?key=[redacted s0]: 401")
+    assert Secrets().redacted(NotReady("/tmp/\udcff: 1")) == NotReady("/tmp/\\udcff: 1")  # a file's name, say
     untouched = CriticalProcessDied("gone")
     assert known("abcdef").redacted(untouched) == untouched
 

@@ -105,14 +105,16 @@ def test_environment_files_are_read_as_systemd_reads_them(text: str, expected: d
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("A=1\nnonsense", "f:2: expected NAME=VALUE, found 'nonsense'"),
+        ("A=1\nnonsense", "f:2: expected NAME=VALUE"),
         ("A=1 \\\n2\n9B=1", "f:3: expected NAME=VALUE"),
         ('A="open', "f:1: cannot read"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(text: str, message: str) -> None:
-    with pytest.raises(EnvironmentFileError, match=message):
+    with pytest.raises(EnvironmentFileError, match=message) as caught:
         parse_environment_file(text, "f")
+    told = str(caught.value)
+    assert not any(word in told for word in ("nonsense", "9B", "open")), "such files hold tokens"
 
 
 def test_a_file_may_be_absent_only_when_it_says_so(tmp_path: Path) -> None:

@@ -470,6 +470,20 @@ async def test_a_rank_of_a_gang_is_marked_and_relaunched_with_what_it_ran_with(
         assert world.unit("engine").view(trio.current_time()).changed == ()
 
 
+async def test_a_rank_whose_condition_is_taken_away_is_prepared_after_all(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    skipped = ENGINE.format("").replace("[Unit]", '[Unit]\nConditionEnvironment = "NOT_HERE"')
+    async with running(tmp_path, COORDINATED, store=file("store"), engine=skipped) as world:
+        supervision = world.pod.supervision
+        assert supervision is not None
+        assert not supervision.node_manager.prepared
+        world.write(engine=ENGINE.format(""))
+        assert await world.actions() == {"engine": "apply", "store": "nothing"}
+        await trio.sleep(5)
+        assert supervision.node_manager.prepared
+
+
 async def test_a_standalone_engine_is_restarted_in_its_next_epoch(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with running(tmp_path, store=file("store"), engine=ENGINE.format("")) as world:
         store = world.pid("store")
