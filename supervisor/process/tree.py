@@ -33,6 +33,8 @@ __all__ = [
 
 BLIND_SEC = 0.5
 """How long the first signal waits for the first look."""
+LOOKS_FOR_ONE = 2
+"""One look may miss who changes its parent meanwhile."""
 LAST_LOOK_SEC = 1.0
 """Beyond all deadlines: one look for an honest report."""
 
@@ -141,8 +143,13 @@ async def signal_tree(children: Children, child: Child, signum: int, *, invocati
 
 async def find_member(children: Children, child: Child, pid: int, *, invocation_id: str) -> Identity | None:
     """Who in a unit's tree has this number; None: nobody that lives. Whoever is found is remembered for the stop."""
-    found = await Members(children, child, (invocation_id,)).look()
-    return next((stat.identity for stat in found.members if stat.pid == pid), None)
+    members = Members(children, child, (invocation_id,))
+    for _ in range(LOOKS_FOR_ONE):
+        found = await members.look()
+        for stat in found.members:
+            if stat.pid == pid:
+                return stat.identity
+    return None
 
 
 class _Ladder:

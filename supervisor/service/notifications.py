@@ -113,10 +113,10 @@ class Notifications:
             return None
         if self._access is NotifyAccess.MAIN:
             return f"pid {sender} sent it, and NotifyAccess=main: only pid {child.main.pid} is listened to"
-        stat = procfs.read_stat(sender)
-        if stat is None or not stat.alive or stat.identity in child.seen:
+        stat = _living(sender)
+        if stat is None or sender == child.pid or stat.identity in child.seen:
             return None  # of one that has ended nothing can be told any more: it had the address
-        if sender == child.pid or await self._find(child, sender) is not None:
+        if await self._find(child, sender) is not None or _living(sender) is None:
             return None
         return f"pid {sender} ({stat.name}) sent it, which is none of this unit's processes"
 
@@ -141,6 +141,11 @@ class Notifications:
             return
         more = f" ({held_back} more like it since the last such line)" if held_back else ""
         log.warning("%s: notification dropped: %s%s", self._unit, why, more, extra={"unit": self._unit})
+
+
+def _living(pid: int) -> procfs.ProcessStat | None:
+    stat = procfs.read_stat(pid)
+    return stat if stat is not None and stat.alive else None
 
 
 def event_of(name: str, value: str) -> ev.Event | None:

@@ -16,14 +16,14 @@ from supervisor.process import procfs
 from supervisor.process.child import Child
 from supervisor.service import notifications
 from supervisor.service.service import Service
-from supervisor.unit.model import ExitType, KillMode, NotifyAccess, ServiceType, StopSettings
+from supervisor.unit.model import Engine, ExitType, KillMode, NotifyAccess, ServiceType, StopSettings
 from supervisor.unit.model import Service as ServiceTable
 from supervisor.unit.restart import Result
 from supervisor.unit.state import UnitState
 from supervisor.unit.states import SubState
 from supervisor.wire import Whom
 from tests.support.real_processes import alive, gone, told
-from tests.support.real_services import NO_RESTART, python, running
+from tests.support.real_services import NO_RESTART, is_watched, python, running
 
 WORDS = """
 import os, signal, socket, sys, time
@@ -50,7 +50,7 @@ def in_a_child(work):
     pid = os.fork()
     if pid == 0:
         os.close(reading)
-        work(lambda: os.close(writing))
+        work(lambda: os.write(writing, b"."))
         sleep()
     os.close(writing)
     os.read(reading, 1)
@@ -303,6 +303,42 @@ say("READY=1")
         state = await ended(service)
         assert state.last_ending is not None
         assert (state.last_ending.pid, state.last_ending.code) == (other, 9)
+
+
+async def test_the_critical_processes_are_those_of_the_one_that_took_over(tmp_path: Path) -> None:
+    program = """
+def worker():
+    def works(done):
+        note(str(os.getpid()))
+        done()
+    return in_a_child(works)
+def takes_over_with_a_worker(done):
+    worker()
+    takes_over(done)
+def upgrade():
+    in_a_child(takes_over_with_a_worker)
+    os._exit(0)
+on(signal.SIGUSR2, upgrade)
+worker()
+say("READY=1")
+sleep()
+"""
+    workers = tmp_path / "workers"
+    engine = Engine(critical_processes=("*def worker():*",))
+    async with running(notifying(program, workers), engine=engine) as service:
+        first = await ready(service)
+        os.kill(first, signal.SIGUSR2)
+        await service.wait_until(lambda state: state.pid not in (None, first))
+        await spawned(service).exited.wait()
+        old, new = map(int, await told(workers, 2))
+        while is_watched(old) or not is_watched(new):
+            await trio.sleep(0.01)  # looked for in a worker thread: there is no event to wait for
+        os.kill(old, signal.SIGKILL)
+        await gone(old)
+        os.kill(new, signal.SIGKILL)
+        state = await ended(service)
+        assert state.last_ending is not None
+        assert f"(pid {new}) is gone" in state.last_ending.cause
 
 
 STOPS_BY_ITSELF = """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,7 +33,7 @@ from supervisor.unit.model import Service as ServiceTable
 from supervisor.unit.restart import Result
 from supervisor.unit.states import RunState, SubState
 from tests.support.real_processes import alive, gone, reaping, told
-from tests.support.real_services import FOREVER, NO_RESTART, python, running, shell_of
+from tests.support.real_services import FOREVER, NO_RESTART, python, running, shell_of, watched
 
 DAEMON_AND_CRASH = """
 import os, sys, time
@@ -259,18 +258,6 @@ async def named(parent: int | None, name: str) -> int:
                 if Path(f"/proc/{child}/cmdline").read_text().startswith(name):
                     return int(child)
         await trio.sleep(0.01)  # another process names itself: there is no event to wait for
-
-
-async def watched(pid: int) -> None:
-    """Until this process holds a pidfd on it."""
-    while not any(f"Pid:\t{pid}\n" in info for info in fd_infos()):
-        await trio.sleep(0.01)  # made in a worker thread's wake: there is no event to wait for
-
-
-def fd_infos() -> Iterator[str]:
-    for entry in os.listdir("/proc/self/fdinfo"):
-        with suppress(FileNotFoundError):
-            yield Path("/proc/self/fdinfo", entry).read_text()
 
 
 async def child_of(pid: int | None) -> int:

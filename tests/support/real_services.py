@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import trio
@@ -56,3 +56,19 @@ def shell_of(
         around=around,
         observers=observers,
     )
+
+
+async def watched(pid: int) -> None:
+    """Until this process holds a pidfd on it."""
+    while not is_watched(pid):
+        await trio.sleep(0.01)  # made in a worker thread's wake: there is no event to wait for
+
+
+def is_watched(pid: int) -> bool:
+    return any(f"Pid:\t{pid}\n" in info for info in fd_infos())
+
+
+def fd_infos() -> Iterator[str]:
+    for entry in os.listdir("/proc/self/fdinfo"):
+        with suppress(FileNotFoundError):
+            yield Path("/proc/self/fdinfo", entry).read_text()
