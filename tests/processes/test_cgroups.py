@@ -83,7 +83,7 @@ async def test_chains_that_outrun_every_look_are_gone_after_the_stop(
 ) -> None:
     async with reaping_in(cgroup) as children:
         child = await chained(children, fork_chain, leash)
-        report = await stop(children, child, invocation_id=ID)
+        report = await stop(children, child, invocation_id=ID, kill_deadline_sec=TIMEOUT_SEC / 2)
         assert report.gone
         # The kernel removes no cgroup in which anything lives, and out of it the chains had no way.
         assert cgroups_below(cgroup) == []
