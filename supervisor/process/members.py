@@ -105,6 +105,12 @@ class Members:
         except PermissionError:
             self.refused.update(stat.identity for stat in members if self._in_group(stat))
 
+    async def kill_cgroup(self) -> None:
+        """Cancelled, the thread is left behind, and kills all the same."""
+        cgroups = self._children.cgroups
+        if cgroups.has(self._invocation_ids):
+            await in_thread_or_here(partial(cgroups.kill, self._invocation_ids), abandon_on_cancel=True)
+
     def _in_group(self, stat: ProcessStat) -> bool:
         return self._child is not None and not self._child.released and stat.group == self._child.pid
 

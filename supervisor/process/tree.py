@@ -181,6 +181,8 @@ class _Ladder:
             await self._kill_main(signum)
         else:
             await self._look_or_kill_blindly()
+            if signum == signal.SIGKILL:
+                await self._strike()
             await self._members.until_gone(lambda members: self._kill_each(members, signum), again_sec=KILL_AGAIN_SEC)
         self.gone = True
 
@@ -224,6 +226,12 @@ class _Ladder:
             await self._members.look()
         if patience.cancelled_caught:
             self._members.kill(())
+
+    async def _strike(self) -> None:
+        """Whom the first look has met, and the cgroup, at once: while a tree forks, the next look may take long."""
+        self._kill_each(self._members.last_seen, signal.SIGKILL)
+        with trio.move_on_after(BLIND_SEC):
+            await self._members.kill_cgroup()
 
     def _ask_each(self, members: Iterable[ProcessStat], signum: int) -> bool:
         fresh = [stat for stat in members if stat.identity not in self._asked]
