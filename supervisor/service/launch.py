@@ -36,6 +36,7 @@ class Launch(msgspec.Struct, frozen=True):
     """Started in place of `argv` where a snapshot is to be restored."""
     diagnose: Command | None = None
     epoch: int | None = None
+    """Of an engine; other units outlive epochs."""
     unit: str = ""
     stop_grace_sec: float | None = None
     """Of an ordinary stop, where TimeoutStopSec would be waited for in vain."""
@@ -71,7 +72,7 @@ def unit_launch(
         critical_processes=() if engine is None else engine.critical_processes,
         restore=None if engine is None else engine.restore_exec,
         diagnose=None if engine is None else engine.diagnose_exec,
-        epoch=int(epoch) if epoch else None,
+        epoch=int(epoch) if epoch and unit.engine is not None else None,
         unit=unit.name,
         contained=engine is not None,
     )

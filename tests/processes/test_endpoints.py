@@ -78,3 +78,20 @@ async def test_a_second_engine_that_stays_local_runs_what_its_own_file_says(tmp_
         os.kill(embed, signal.SIGKILL)
         await ready(running, "embed", count=2)
         assert (await running.units())["chat"].pid == chat
+
+
+async def test_only_an_engine_s_lines_and_exits_carry_an_epoch(tmp_path: Path) -> None:
+    """A monitor outlives epochs: the one that it was started in would mislead whoever reads its lines."""
+    units = {
+        "engine": engine(free_port(), 1),
+        "monitor": service(*shell("echo watching; exec sleep 600"), unit={"After": ["engine"]}, Restart="always"),
+    }
+    async with supervisor(tmp_path, units) as running:
+        await running.stdout.saw(r"^\[engine epoch=1 rank=0\] ")
+        await running.stdout.saw(r"^\[monitor\] watching$")
+        os.kill(await running.started("monitor"), signal.SIGKILL)
+        await running.started("monitor", 2)
+        views = await running.units()
+        assert (views["engine"].epoch, views["monitor"].epoch) == (1, None)
+        assert views["monitor"].last_exit is not None
+        assert views["monitor"].last_exit.epoch is None
