@@ -30,7 +30,7 @@ from tests.bench.figures import Sheet
 from tests.bench.running import end_leftovers
 from tests.bench.workers import compiled, results_directory
 
-LIMIT_SEC = 60.0
+LIMIT_SEC = 120.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,9 @@ async def _crash(sheet: Sheet, manager: Manager, scratch: Path, *, in_namespace:
     directory = scratch / manager.name.partition(" ")[0]
     directory.mkdir()
     async with open_births(directory / "births") as births:
-        program = f"setsid sleep 600 & exec {shlex.join(births.command('worker'))}"
-        argv = manager.prepare(directory, {"worker": ("sh", "-c", program)})
+        program = directory / "program"  # a file, since managers differ in what they take for quotes
+        program.write_text(f"setsid sleep 600 & exec {shlex.join(births.command('worker'))}\n")
+        argv = manager.prepare(directory, {"worker": ("sh", str(program))})
         async with running(argv, directory, in_namespace=in_namespace) as process:
             worker = await births.next()
             await trio.sleep(SETTLE_SEC)
