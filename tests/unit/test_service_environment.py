@@ -62,10 +62,11 @@ def test_later_sources_win_and_unset_wins_over_all(tmp_path: Path) -> None:
     assert not {"D", "PATH"} & got.keys()
 
 
-def test_the_placement_is_used_in_arguments_and_is_the_launchs_epoch() -> None:
-    launch = unit_launch(unit(), SUPERVISORS, {"PORT": "9000", "EPOCH": "4"})
-    assert (launch.argv, launch.epoch) == (("serve", "--port", "9000"), 4)
-    assert launch.commands[Commands.START_PRE] == ()
+def test_the_placement_is_used_in_arguments_and_is_an_engine_s_epoch() -> None:
+    for declared, epoch in ((unit(Engine()), 4), (unit(), None)):
+        launch = unit_launch(declared, SUPERVISORS, {"PORT": "9000", "EPOCH": "4"})
+        assert (launch.argv, launch.epoch) == (("serve", "--port", "9000"), epoch)
+        assert launch.commands[Commands.START_PRE] == ()
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:
