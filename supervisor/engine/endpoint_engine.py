@@ -84,7 +84,7 @@ class EndpointEngine:
 
     async def pass_gate(self, placement: StartCmdMsg) -> None:
         """Raise LaunchError with what is in the way of this endpoint. What was cleaned up stays so."""
-        launch = unit_launch(self.unit, self._here.environment, self.variables(placement), self._here.secrets)
+        launch, _ = self.beside(placement)  # with its own devices: a sibling goes on using the others
         await self._hygiene.pass_gate(self.plan(placement), launch)
 
     # --- launch --------------------------------------------------------------------------------------------------

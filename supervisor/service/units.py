@@ -95,7 +95,7 @@ class Units:
         replaced or started.
         """
         order = self._graph.giving_way_to(change.graph)
-        stop = change.stop | self._owed_to(change.stop & change.start)
+        stop = change.stop | self._owed_to(change.stop & change.start, change.stop)
         with self.dependencies.replacing(change.stop):
             reports = await self._stop_in_order(stop, order, asked_by=asked_by, reason=reason)
             for service in change.added:
@@ -144,7 +144,7 @@ class Units:
         service = self.get(name)
         if self._stopping or self._nursery is None:
             raise StartFailed("all units are being stopped")
-        along = self._owed_to({name})
+        along = self._owed_to({name}, {name})
         begun, outcome = trio.open_memory_channel[int | StartFailed](1)
 
         async def restart_in_order() -> None:
@@ -307,11 +307,11 @@ class Units:
     def _up_beside(self, names: AbstractSet[str]) -> frozenset[str]:
         return frozenset(name for name, each in self._services.items() if name not in names and not each.state.at_rest)
 
-    def _owed_to(self, names: AbstractSet[str]) -> frozenset[str]:
-        """What is to be stopped before these are restarted, and comes back with them."""
+    def _owed_to(self, names: AbstractSet[str], stopped: AbstractSet[str]) -> frozenset[str]:
+        """What is to be stopped before these are restarted, and comes back with them; not what is stopped anyway."""
         self._relations.forget(names)
         held_up = {other for name in names for other in self.held_up_by(name)}
-        along = self._ours(held_up - names)
+        along = self._ours(held_up - stopped)
         for other in along:
             self._relations.owe(other, self._graph.follows(other) & (names | along))
         return along

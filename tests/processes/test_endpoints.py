@@ -95,3 +95,13 @@ async def test_only_an_engine_s_lines_and_exits_carry_an_epoch(tmp_path: Path) -
         assert (views["engine"].epoch, views["monitor"].epoch) == (1, None)
         assert views["monitor"].last_exit is not None
         assert views["monitor"].last_exit.epoch is None
+
+
+async def test_the_memory_of_an_endpoint_s_own_devices_is_waited_for(tmp_path: Path) -> None:
+    """Its sibling goes on using the others: of those nothing comes back."""
+    seen = tmp_path / "seen"
+    probe = shell(f"echo $PODVISOR_UNIT $CUDA_VISIBLE_DEVICES >> {seen}")
+    units = {"engine": engine(free_port(), 2, DeviceMemoryProbe=probe)}
+    async with supervisor(tmp_path, units, CUDA_VISIBLE_DEVICES="GPU-a,GPU-b") as running:
+        await ready(running, "engine@0", "engine@1")
+    assert sorted(seen.read_text().splitlines()) == ["engine@0 GPU-a", "engine@1 GPU-b"]

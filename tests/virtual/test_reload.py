@@ -512,3 +512,35 @@ async def test_each_endpoint_of_an_engine_is_a_unit_and_their_number_is_settled(
             "store": "nothing",
         }
         assert world.names() == {"engine@0", "engine@1", "store"}
+
+
+async def test_what_is_part_of_a_restarted_unit_is_stopped_before_it_and_comes_back(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    web = file("web", unit='PartOf = ["store"]\nAfter = ["store"]')
+    async with running(tmp_path, programs={"web": Program(obeys_after_sec=5.0)}, store=file("store"), web=web) as world:
+        world.write(store=file("store", "more"))
+        store = world.pid("store")
+        with trio.move_on_after(1.0):
+            await world.reload()
+        assert world.unit("web").state.sub_state is SubState.STOP_TERM
+        assert world.pid("store") == store, "it goes on until the other has stopped"
+        await trio.sleep(10)
+        assert world.order == ["store", "web", "store more", "web"]
+        assert world.unit("web").state.sub_state is SubState.READY
+
+
+async def test_what_is_part_of_a_restarted_unit_may_be_gone_from_the_files(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    web = file("web", unit='PartOf = ["store"]\nAfter = ["store"]')
+    async with running(tmp_path, store=file("store"), web=web, old=file("old")) as world:
+        world.write(store=file("store", "more"), web=None)
+        await world.actions()
+        await trio.sleep(1)
+        assert world.names() == {"store", "old"}
+        world.processes.crash(world.pid("store") or 0, FAILED)
+        await trio.sleep(1)
+        assert world.order.count("store more") == 2
+        assert world.order.count("web") == 1
+        assert world.unit("store").state.sub_state is SubState.READY
