@@ -32,8 +32,6 @@ class Entry:
     """People were told what the gang, complete as it is, waits for."""
     refused: str = ""
     """The last registration that was refused, if nobody has joined since."""
-    terminating: str | None = None
-    """Why it ends, from an operator's word until its recovery has closed."""
     _orders: dict[MemberKey, tuple[Order, float]] = field(default_factory=dict)
 
     def order(self, member: MemberKey, order: Order, now: float) -> None:

@@ -31,9 +31,9 @@ class Operators:
         Raises NoSuchInstance.
         """
         entry = self._registry.entry(instance_id)
-        entry.terminating = reason or "terminated by an operator"
+        self._registry.change(entry, instances.terminate(entry.instance, reason or "terminated by an operator"))
         if entry.recovery:
-            entry.recovery.cancel(CancelKind.DELETED, entry.terminating)
+            entry.recovery.cancel(CancelKind.DELETED, entry.instance.terminating)
         self._registry.consider(entry, now)
 
     def relaunch(self, instance_id: int, reason: str, now: float) -> Recovery:

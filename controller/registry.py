@@ -36,12 +36,10 @@ from controller.model.relaunch.exchange import (
 from controller.model.relaunch.run import Cause
 from controller.policy import Policy
 from controller.recovery import Recovery
-from controller.store.base import Loaded
+from controller.store.base import CLOSED_RUNS_KEPT, PAST_INSTANCES_KEPT, Loaded
 from controller.terms import Terms
 from supervisor import wire
 
-CLOSED_RUNS_KEPT = 200
-PAST_INSTANCES_KEPT = 2000
 OUT_OF_ROUTING = frozenset({InstanceEvent.ABNORMAL, InstanceEvent.HEARTBEAT_TIMEOUT})
 
 
@@ -79,8 +77,13 @@ class Registry:
         self.closed_runs: deque[wire.RunView] = deque(maxlen=CLOSED_RUNS_KEPT)
         """Newest first."""
         self._entries: dict[InstanceKey, Entry] = {}
-        self._past: dict[InstanceKey, Instance] = dict(loaded.instances)
+        self._past: dict[InstanceKey, Instance] = {}
         """The last of each key that is not living: its epoch goes on."""
+        for key, instance in loaded.instances.items():
+            if instance.status is InstanceStatus.DELETED:
+                self._past[key] = instance
+            else:
+                self._entries[key] = Entry(instance)
         self.next_id = loaded.next_instance_id
         self.budgets = Budgets(loaded.budgets)
         self._new_run_id = new_run_id
@@ -205,7 +208,7 @@ class Registry:
         entry = self._entries[recovery.instance]
         entry.recovery_closed()
         self.closed_runs.appendleft(view)
-        if follow is not None and entry.terminating is None:
+        if follow is not None and not entry.instance.terminating:
             self.open(entry, follow, now)
         self.consider(entry, now)
 
@@ -226,8 +229,8 @@ class Registry:
         self._judge(entry, now)
         if entry.recovery is not None:
             return
-        if entry.terminating is not None:
-            self.change(entry, instances.delete(entry.instance, entry.terminating, now))
+        if entry.instance.terminating:
+            self.change(entry, instances.delete(entry.instance, entry.instance.terminating, now))
         if entry.instance.status is InstanceStatus.DELETED:
             self._drop(entry)
         elif cause := run_needed(entry.instance, self.policy.relaunch):
@@ -298,7 +301,7 @@ class Registry:
         self._past[deleted.key] = deleted
         if len(self._past) > PAST_INSTANCES_KEPT:
             del self._past[next(iter(self._past))]
-        to_stop = deleted.members if entry.terminating is not None else ()
+        to_stop = deleted.members if deleted.terminating else ()
         self.departures.append(Departure(deleted, to_stop))
         self._call_attention()
 

@@ -35,7 +35,7 @@ def add_tool_routes(app: QuartTrio, registry: Registry, operators: Operators, ev
         message = await received(wire.Reason)
         now, to_wall = _clocks()
         recovery = operators.relaunch(instance_id, message.reason, now)
-        response = answer(open_run_view(recovery, instance_id, to_wall), 202)
+        response = answer(open_run_view(recovery, instance_id, now, to_wall), 202)
         response.headers["Location"] = f"/v1/relaunches/{recovery.run_id}"
         return response
 
@@ -75,9 +75,9 @@ def _clocks() -> tuple[float, Callable[[float], str]]:
 
 def _runs(registry: Registry) -> list[wire.RunView]:
     """Open ones first, each part newest first."""
-    _, to_wall = _clocks()
+    now, to_wall = _clocks()
     opened = [
-        open_run_view(entry.recovery, entry.instance.id, to_wall)
+        open_run_view(entry.recovery, entry.instance.id, now, to_wall)
         for entry in sorted(
             registry.entries(),
             key=lambda entry: entry.recovery.since if entry.recovery else 0.0,

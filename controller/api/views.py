@@ -7,6 +7,7 @@ from collections.abc import Callable
 from controller.entry import Entry
 from controller.model.member import Member
 from controller.model.need import waits_for
+from controller.model.relaunch.dispatch import record
 from controller.model.relaunch.view import view as run_view
 from controller.recovery import Recovery
 from supervisor.wire import (
@@ -44,10 +45,10 @@ def _reason(entry: Entry) -> str:
     return (waiting or entry.instance.reason) + refused
 
 
-def open_run_view(recovery: Recovery, instance_id: int, to_wall: Callable[[float], str]) -> RunView:
+def open_run_view(recovery: Recovery, instance_id: int, now: float, to_wall: Callable[[float], str]) -> RunView:
     """Also of one that waits for its turn and has no step yet."""
     if recovery.run is not None:
-        return run_view(recovery.run, to_wall)
+        return run_view(record(recovery.run, now), to_wall)
     return RunView(
         id=recovery.run_id,
         instance_id=instance_id,

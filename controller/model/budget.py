@@ -20,11 +20,14 @@ class BudgetKey:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """`runs` and `phase2s` count since the last stable period."""
+    """`runs` and `phase2s` count since the last stable period, one run never twice, whoever resumes it."""
 
     key: BudgetKey
     runs: int = 0
     phase2s: int = 0
+    spent_by: str = ""
+    """The run that was counted last."""
+    phase2_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,13 @@ def next_run(budget: Budget, settings: RelaunchSettings) -> Granted | Spent:
     return Granted(_backoff(budget.runs + 1, settings))
 
 
-def spend_run(budget: Budget) -> Budget:
+def spend_run(budget: Budget, run_id: str) -> Budget:
     """When the first engine is going to be stopped: a run that touched nothing costs nothing."""
-    return replace(budget, runs=budget.runs + 1)
+    return budget if budget.spent_by == run_id else replace(budget, runs=budget.runs + 1, spent_by=run_id)
 
 
-def spend_phase2(budget: Budget) -> Budget:
-    return replace(budget, phase2s=budget.phase2s + 1)
+def spend_phase2(budget: Budget, run_id: str) -> Budget:
+    return budget if budget.phase2_by == run_id else replace(budget, phase2s=budget.phase2s + 1, phase2_by=run_id)
 
 
 def held(budget: Budget, settings: RelaunchSettings) -> Held | None:

@@ -88,6 +88,8 @@ class Instance:
     """Why it is in this status, in words."""
     held: str = ""
     """Why it is assembled but not started, until an operator resets it or a new digest comes."""
+    terminating: str = ""
+    """Why it ends, from an operator's word until its run has closed and it is DELETED."""
     abandoned_epoch: int | None = None
     """An operator gave the relaunch of this epoch's engines up."""
     abandoned_at: float = 0.0
@@ -281,6 +283,11 @@ def activate(instance: Instance, reason: str, now: float) -> Instance:
 def deactivate(instance: Instance, reason: str, now: float) -> Instance:
     """InstanceInactive of a run."""
     return transition(instance, Verdict(InstanceEvent.ABNORMAL, reason), now)
+
+
+def terminate(instance: Instance, reason: str) -> Instance:
+    """An operator's word: it is DELETED as soon as no run is open."""
+    return replace(instance, terminating=reason)
 
 
 def delete(instance: Instance, reason: str, now: float) -> Instance:

@@ -7,7 +7,9 @@ run, and relaunches none that is healthy.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
+from controller.events import ControllerEvent
 from controller.model.budget import Budget
 from controller.model.instance import Instance
 from controller.model.relaunch.run import RunRecord
@@ -42,3 +44,5 @@ class MemoryStore:
     async def save_active(self, record: RunRecord, instance: Instance) -> None: ...
 
     async def save_budget(self, budget: Budget) -> None: ...
+
+    async def save_events(self, events: Sequence[ControllerEvent]) -> None: ...

@@ -15,6 +15,7 @@ from controller.entry import Entry
 from controller.model import instance as instances
 from controller.model.member import MemberKey, Observation
 from controller.model.relaunch import exchange, plan
+from controller.model.relaunch.dispatch import record
 from controller.model.relaunch.exchange import (
     Action,
     Answered,
@@ -37,7 +38,7 @@ CLEANUP_SEC = 3.0
 """Of a cancelled run: abort goes to all who may be frozen, at once, and nobody is waited for longer."""
 GRACE_SEC = 0.5
 """For the journal rows that close such a run."""
-GOOD_ENDS = frozenset({None, Outcome.DONE, Outcome.RECOVERED_ITSELF})
+GOOD_ENDS = frozenset({None, Outcome.DONE, Outcome.RECOVERED_ITSELF, Outcome.OBSOLETE})
 
 
 class EngineRelaunch:
@@ -169,7 +170,7 @@ class _Execution:
     def close(self) -> None:
         """Hand the instance back; synchronous, so that it happens in every case."""
         now = trio.current_time()
-        self._registry.close(self._recovery, view(self._opened, wall_clock(now)), self._follow(), now)
+        self._registry.close(self._recovery, view(record(self._opened, now), wall_clock(now)), self._follow(), now)
 
     def _follow(self) -> Cause | None:
         """The run to open at once; else the instance itself says when it needs one."""
@@ -246,10 +247,10 @@ class _Execution:
     async def _effect(self, action: Action) -> None:
         registry, entry, now = self._registry, self._entry, trio.current_time()
         match action:
-            case exchange.Journal(record, reason):
-                await self._store.save_run(record)
-                is_bad = record.step is RunStep.PHASE2 or record.outcome not in GOOD_ENDS
-                self._tell("warning" if is_bad else "info", f"{record.step}: {reason}")
+            case exchange.Journal(kept, reason):
+                await self._store.save_run(kept)
+                is_bad = kept.step is RunStep.PHASE2 or kept.outcome not in GOOD_ENDS
+                self._tell("warning" if is_bad else "info", f"{kept.step}: {reason}")
             case exchange.SaveBudget(budget, _):
                 await self._store.save_budget(budget)
                 registry.budgets.put(budget)
@@ -262,8 +263,8 @@ class _Execution:
                 registry.change(entry, instances.abandon(entry.instance, now))
             case exchange.InstanceHeld(reason):
                 registry.change(entry, instances.hold(entry.instance, reason))
-            case exchange.InstanceActive(record, reason):
-                await self._store.save_active(record, instances.activate(entry.instance, reason, now))
+            case exchange.InstanceActive(kept, reason):
+                await self._store.save_active(kept, instances.activate(entry.instance, reason, now))
                 registry.change(entry, instances.activate(entry.instance, reason, now))
             case exchange.Emit(level, message, member):
                 self._tell(str(level), message, member)

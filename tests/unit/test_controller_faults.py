@@ -188,7 +188,7 @@ def test_the_first_run_starts_at_once_and_the_back_off_doubles_to_its_maximum() 
         granted = next_run(budget, settings)
         assert isinstance(granted, Granted)
         waits.append(granted.backoff_sec)
-        budget = spend_run(budget)
+        budget = spend_run(budget, f"run-{budget.runs}")
     assert waits == [0, 30, 60, 120, 240, 480, 600, 600]
     assert isinstance(next_run(budget, settings), Spent)
 
@@ -196,10 +196,10 @@ def test_the_first_run_starts_at_once_and_the_back_off_doubles_to_its_maximum() 
 def test_three_runs_then_phase_two_then_held() -> None:
     budget = fresh_budget(INSTANCE)
     for _ in range(3):
-        budget = spend_run(budget)
+        budget = spend_run(budget, f"run-{budget.runs}")
     for _ in range(3):
         assert held(budget, SETTINGS) is None
-        budget = spend_phase2(budget)
+        budget = spend_phase2(budget, f"run-{budget.phase2s}")
     assert held(budget, SETTINGS) is not None
     whole = reset(budget)
     assert (whole, held(whole, SETTINGS)) == (fresh_budget(INSTANCE), None)

@@ -10,6 +10,7 @@ import pytest
 from controller.model.budget import Budget, BudgetKey
 from controller.model.instance import begin_epoch, observe, unreachable
 from controller.model.relaunch import plan
+from controller.model.relaunch.dispatch import record
 from controller.model.relaunch.exchange import (
     Accepted,
     CancelKind,
@@ -772,7 +773,7 @@ def test_a_suspended_run_tells_nobody_and_stays_open_in_the_journal(kind: Cancel
     actions = drive.cancel(kind)
     kinds = [type(action) for action in actions]
     assert kinds == ([Journal, Close] if writes else [Close])
-    assert view(drive.run, str).outcome is None
+    assert view(record(drive.run, drive.now), str).outcome is None
 
 
 def test_a_closed_run_answers_nothing() -> None:
@@ -920,7 +921,7 @@ def test_an_unextended_peer_is_done_by_a_word_said_after_its_start() -> None:
 
 def test_the_view_shows_each_step_with_its_times() -> None:
     drive = Drive.open(serving(), Cause(RunReason.OPERATOR, "asked by an operator")).to(RunStep.AWAIT)
-    shown = view(drive.run, lambda moment: f"T{moment:g}")
+    shown = view(record(drive.run, drive.now), lambda moment: f"T{moment:g}")
     assert [step.name for step in shown.steps] == ["probe", "prepare", "start", "await"]
     assert shown.steps[0].ended_at == "T100"
     assert shown.steps[-1].ended_at is None

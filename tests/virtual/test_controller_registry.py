@@ -93,14 +93,14 @@ async def test_a_run_that_waits_for_its_turn_lets_the_instance_only_go_out_of_ro
 async def test_only_budgets_that_were_spent_are_kept_and_not_without_limit() -> None:
     here = registry()
     instance = register(here, registration(0, nnodes=1), 0.0).instance
-    here.budgets.put(spend_run(here.budgets.of(instance)))
+    here.budgets.put(spend_run(here.budgets.of(instance), "run-1"))
     assert here.budgets.of(instance).runs == 1
     for number in range(BUDGETS_KEPT - 1):
         here.budgets.put(Budget(BudgetKey(instance.key, f"sha256:{number}-before"), runs=1))
     assert here.budgets.of(instance).runs == 1
     here.budgets.put(Budget(BudgetKey(instance.key, "sha256:one-more"), runs=1))
     assert here.budgets.of(instance).runs == 0, "the oldest is forgotten"
-    here.budgets.put(spend_run(here.budgets.of(instance)))
+    here.budgets.put(spend_run(here.budgets.of(instance), "run-1"))
     here.budgets.put(Budget(BudgetKey(instance.key, "sha256:x"), runs=1))
     here.budgets.put(Budget(BudgetKey(instance.key, "sha256:x")))
     for number in range(BUDGETS_KEPT - 1):

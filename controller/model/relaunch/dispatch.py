@@ -12,6 +12,7 @@ from controller.model.placement import placement
 from controller.model.relaunch.exchange import Action, Journal, Probe, Request, Send
 from controller.model.relaunch.run import (
     Farewell,
+    MemberRecord,
     Progress,
     Run,
     RunReason,
@@ -69,13 +70,28 @@ def record(run: Run, now: float) -> RunRecord:
         term=run.term,
         epoch=run.epoch,
         base_epoch=run.base_epoch,
-        step=run.step,
         cause=run.cause,
-        boots={row.key.node: row.member.boot_id for row in run.rows},
-        started=tuple(row.key.node for row in run.rows if row.stage is Stage.STARTED),
+        opened_at=run.opened_at,
+        step=run.step,
         remaining_sec=max(0.0, run.step_deadline - now),
+        backoff_sec=run.backoff_sec,
+        prepare_sent=run.prepare_sent or run.step is RunStep.PREPARE,
+        phase=run.phase,
+        members=tuple(_member_record(row) for row in run.rows),
+        history=run.history,
+        closing=run.closing,
         outcome=run.outcome,
         message=run.message,
+    )
+
+
+def _member_record(row: Progress) -> MemberRecord:
+    return MemberRecord(
+        node=row.key.node,
+        address=row.address,
+        boot_id=row.member.boot_id,
+        started=row.stage is Stage.STARTED,
+        farewell=row.farewell,
     )
 
 

@@ -124,7 +124,7 @@ def _enter_prepare(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
     reason = f"all answer: stop all for epoch {run.epoch}"
     spent: tuple[Action, ...] = ()
     if run.counts and not run.prepare_sent:
-        run = replace(run, budget=spend_run(run.budget))
+        run = replace(run, budget=spend_run(run.budget, run.id))
         spent = (SaveBudget(run.budget, reason),)
     if run.by_restart:
         run, actions = _enter_backoff(run, now)

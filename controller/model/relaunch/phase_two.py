@@ -22,7 +22,7 @@ from controller.model.settings import Phase2Scope
 def enter_phase_two(run: Run, why: str, now: float) -> tuple[Run, tuple[Action, ...]]:
     spare = spares_dispatched(run)
     rows = {key: replace(row, farewell=_farewell(row, spare)) for key, row in run.members.items()}
-    run = replace(run, members=rows, phase=2, message=f"phase 2: {why}", budget=spend_phase2(run.budget))
+    run = replace(run, members=rows, phase=2, message=f"phase 2: {why}", budget=spend_phase2(run.budget, run.id))
     run, journal = enter(
         run,
         RunStep.PHASE2,

@@ -40,6 +40,8 @@ class Outcome(StrEnum):
     PHASE2 = "phase2"
     ABORTED = "aborted"
     RECOVERED_ITSELF = "recovered_itself"
+    OBSOLETE = "obsolete"
+    """Another life of the controller opened it; when this one asked, all served without it."""
     HELD = "held"
     SUSPENDED = "suspended"
 
@@ -137,8 +139,21 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberRecord:
+    """What the journal keeps of one member's row."""
+
+    node: str
+    """MemberKey.node"""
+    address: str
+    boot_id: str | None
+    started: bool
+    """It accepted `start`, or may have."""
+    farewell: Farewell
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What the journal keeps of a run: enough to resume it, nothing that is derived."""
+    """What the journal keeps of a run: enough to resume it, and to show it when it is over. Times are monotonic."""
 
     run_id: str
     instance: InstanceKey
@@ -146,16 +161,24 @@ class RunRecord:
     term: int
     epoch: int
     base_epoch: int
-    step: RunStep
     cause: Cause
-    boots: Mapping[str, str | None]
-    """boot_id by MemberKey.node."""
-    started: tuple[str, ...]
-    """MemberKey.node of those that accepted start."""
+    opened_at: float
+    step: RunStep
     remaining_sec: float
     """Until the step's deadline, when this was written."""
+    backoff_sec: float
+    prepare_sent: bool
+    phase: int
+    members: tuple[MemberRecord, ...]
+    history: tuple[StepRecord, ...]
+    closing: Outcome | None
     outcome: Outcome | None
+    """None while it is open; SUSPENDED is open too."""
     message: str
+
+    @property
+    def is_open(self) -> bool:
+        return self.outcome in (None, Outcome.SUSPENDED)
 
 
 @dataclass(frozen=True, slots=True)

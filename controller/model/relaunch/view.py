@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controller.model.relaunch.run import Outcome, Run
+from controller.model.relaunch.run import RunRecord
 from supervisor.wire import RunStepView, RunView
 
 
-def view(run: Run, to_wall: Callable[[float], str]) -> RunView:
+def view(record: RunRecord, to_wall: Callable[[float], str]) -> RunView:
     """`to_wall` turns a monotonic time into RFC 3339 UTC. A suspended run still runs: the next leader's."""
     return RunView(
-        id=run.id,
-        instance_id=run.instance.id,
-        epoch=run.epoch,
-        reason=run.cause.reason,
-        outcome=None if run.outcome in (None, Outcome.SUSPENDED) else run.outcome,
-        phase=run.phase,
+        id=record.run_id,
+        instance_id=record.instance_id,
+        epoch=record.epoch,
+        reason=record.cause.reason,
+        outcome=None if record.is_open else record.outcome,
+        phase=record.phase,
         steps=tuple(
             RunStepView(
-                name=record.step,
-                started_at=to_wall(record.started_at),
-                ended_at=None if record.ended_at is None else to_wall(record.ended_at),
-                error=record.error,
+                name=step.step,
+                started_at=to_wall(step.started_at),
+                ended_at=None if step.ended_at is None else to_wall(step.ended_at),
+                error=step.error,
             )
-            for record in run.history
+            for step in record.history
         ),
-        supervisors=tuple(row.address for row in run.rows),
-        message=run.message or run.cause.text,
+        supervisors=tuple(member.address for member in record.members),
+        message=record.message or record.cause.text,
     )
