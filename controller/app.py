@@ -12,8 +12,9 @@ from pathlib import Path
 import trio
 from quart_trio import QuartTrio
 
-from controller.api.http import application
-from controller.api.probe_routes import UPSTREAM_PROBES, add_probe_routes, probe_app
+from controller.api.openapi import add_openapi_route
+from controller.api.probe_routes import UPSTREAM_LIVE, UPSTREAM_READY, add_probe_routes, probe_app
+from controller.api.routes import Routes
 from controller.api.supervisor_routes import add_supervisor_routes
 from controller.api.tool_routes import add_tool_routes
 from controller.center import Center
@@ -49,7 +50,11 @@ class Controller:
     events: EventLog
     supervisors: Supervisors
     center: Center
-    app: QuartTrio
+    routes: Routes
+
+    @property
+    def app(self) -> QuartTrio:
+        return self.routes.app
 
 
 async def compose(
@@ -64,11 +69,12 @@ async def compose(
     registry = Registry(policy, events, Terms(store, loaded.term), loaded)
     strategy = EngineRelaunch(registry, supervisors, store, policy.max_concurrent_runs)
     operators = Operators(registry)
-    app = application("controller", tokens, without_token=frozenset(UPSTREAM_PROBES))
-    add_supervisor_routes(app, Reception(registry), operators, registry, store)
-    add_tool_routes(app, registry, operators, events, store)
-    add_probe_routes(app, is_ready, live="/liveness", ready=("/startup", "/readiness"))
-    return Controller(registry, events, supervisors, Center(registry, supervisors, store, strategy), app)
+    routes = Routes("controller", tokens)
+    add_supervisor_routes(routes, Reception(registry), operators, registry, store)
+    add_tool_routes(routes, registry, operators, events, store)
+    add_probe_routes(routes, is_ready, live=UPSTREAM_LIVE, ready=UPSTREAM_READY)
+    add_openapi_route(routes)
+    return Controller(registry, events, supervisors, Center(registry, supervisors, store, strategy), routes)
 
 
 async def main(settings: Settings) -> None:

@@ -7,27 +7,33 @@ from collections.abc import Callable
 from quart import Response
 from quart_trio import QuartTrio
 
-UPSTREAM_PROBES = ("/startup", "/liveness", "/readiness")
+from controller.api.routes import Routes
+
+PLAIN = ("text/plain",)
+UPSTREAM_LIVE = "/liveness"
+UPSTREAM_READY = ("/startup", "/readiness")
 
 
-def add_probe_routes(app: QuartTrio, is_ready: Callable[[], bool], *, live: str, ready: tuple[str, ...]) -> None:
+def add_probe_routes(routes: Routes, is_ready: Callable[[], bool], *, live: str, ready: tuple[str, ...]) -> None:
     """`live` answers as long as this loop runs; `ready` while commands can be given."""
 
+    @routes.text(live, media=PLAIN, role=None)
     async def alive() -> Response:
+        """Whether this process runs."""
         return Response("ok\n", content_type="text/plain")
 
-    async def readiness() -> Response:
-        if is_ready():
-            return Response("ok\n", content_type="text/plain")
-        return Response("not ready\n", 503, content_type="text/plain")
-
-    app.add_url_rule(live, live, alive)
     for path in ready:
-        app.add_url_rule(path, path, readiness)
+
+        @routes.text(path, media=PLAIN, role=None, errors={503: "not now"})
+        async def readiness() -> Response:
+            """Whether commands can be given."""
+            if is_ready():
+                return Response("ok\n", content_type="text/plain")
+            return Response("not ready\n", 503, content_type="text/plain")
 
 
 def probe_app(is_ready: Callable[[], bool]) -> QuartTrio:
     """The plain application of the probe port."""
-    app = QuartTrio("controller-probes")
-    add_probe_routes(app, is_ready, live="/livez", ready=("/readyz",))
-    return app
+    routes = Routes("controller-probes", None)
+    add_probe_routes(routes, is_ready, live="/livez", ready=("/readyz",))
+    return routes.app

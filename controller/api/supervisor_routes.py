@@ -2,61 +2,108 @@
 
 from __future__ import annotations
 
+import msgspec
 import trio
-from quart import Response
-from quart_trio import QuartTrio
 
-from controller.api.http import Said, answer, received, refusal
+from controller.api.routes import Routes
 from controller.model.assembly import Joined, Rejected
 from controller.operators import Operators
 from controller.reception import Reception
 from controller.registry import Registry
 from controller.store.base import Store
 from supervisor import wire
+from supervisor.shared.http_app import Refusal
+from supervisor.shared.tokens import Role
 from supervisor.wire import ErrorCode
+
+UNKNOWN = "the sender is not known, or not in this boot: register again (reregister if engines of an epoch run)"
+NOT_JOINED = "it disagrees with the other members, its place is taken, or its epoch is over; both values are named"
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A body for people."""
+
+    message: str
 
 
 def add_supervisor_routes(
-    app: QuartTrio, reception: Reception, operators: Operators, registry: Registry, store: Store
+    routes: Routes, reception: Reception, operators: Operators, registry: Registry, store: Store
 ) -> None:
-    async def registered(outcome: Joined | Rejected) -> Response:
+    async def registered(outcome: Joined | Rejected) -> wire.RegisterAnswer:
         """Written down before it is answered: a registration that was acknowledged is not forgotten (F7)."""
         if outcome.instance is not None:
             await store.save_instance(outcome.instance)
+        term = registry.terms.current
         if isinstance(outcome, Rejected):
             status = 400 if outcome.code is ErrorCode.MALFORMED else 409
-            return refusal(status, outcome.code, outcome.message, term=registry.terms.current)
-        return answer(wire.RegisterAnswer(instance_id=outcome.instance.id, term=registry.terms.current))
+            raise Refusal(status, wire.ErrorBody(error=outcome.code, message=outcome.message, term=term))
+        return wire.RegisterAnswer(instance_id=outcome.instance.id, term=term)
 
-    @app.post("/controller/register")
-    async def register() -> Response:
-        message = await received(wire.RegisterMsg)
+    @routes.post(
+        "/controller/register",
+        role=Role.NODE,
+        message=wire.RegisterMsg,
+        answer=wire.RegisterAnswer,
+        errors={409: NOT_JOINED},
+    )
+    async def register(message: wire.RegisterMsg) -> wire.RegisterAnswer:
+        """Say that a supervisor has booted."""
         return await registered(reception.register(message, trio.current_time()))
 
-    @app.post("/controller/reregister")
-    async def reregister() -> Response:
-        message = await received(wire.ReregisterMsg)
+    @routes.post(
+        "/controller/reregister",
+        role=Role.NODE,
+        message=wire.ReregisterMsg,
+        answer=wire.RegisterAnswer,
+        errors={409: NOT_JOINED},
+    )
+    async def reregister(message: wire.ReregisterMsg) -> wire.RegisterAnswer:
+        """Say that a supervisor runs engines and is not known."""
         return await registered(reception.reregister(message, trio.current_time()))
 
-    @app.post("/controller/heartbeat")
-    async def heartbeat() -> Response:
-        message = await received(wire.HeartbeatMsg)
+    @routes.post(
+        "/controller/heartbeat",
+        role=Role.NODE,
+        message=wire.HeartbeatMsg,
+        answer=wire.HeartbeatAnswer,
+        errors={503: UNKNOWN},
+    )
+    async def heartbeat(message: wire.HeartbeatMsg) -> wire.HeartbeatAnswer:
+        """Say how the endpoints of a supervisor are, every few seconds."""
         if wrong := [id_ for id_ in message.status if not id_.isdecimal()]:
             raise wire.WireError(f"status: the endpoint id {wrong[0]!r} is not a whole number")
-        return answer(reception.heartbeat(message, trio.current_time()))
+        return reception.heartbeat(message, trio.current_time())
 
-    @app.post("/controller/report_software_fault")
-    async def report_software_fault() -> Response:
-        message = await received(wire.SoftwareFaultMsg)
-        return answer(reception.report_software_fault(message, trio.current_time()))
+    @routes.post(
+        "/controller/report_software_fault",
+        role=Role.NODE,
+        message=wire.SoftwareFaultMsg,
+        answer=wire.FaultAnswer,
+        errors={503: UNKNOWN},
+    )
+    async def report_software_fault(message: wire.SoftwareFaultMsg) -> wire.FaultAnswer:
+        """Say that an engine is dead or sick; the answer names what will be tried."""
+        return reception.report_software_fault(message, trio.current_time())
 
-    @app.post("/controller/report_hardware_fault")
-    async def report_hardware_fault() -> Response:
-        message = await received(wire.HardwareFaultMsg)
-        return answer(reception.report_hardware_fault(message))
+    @routes.post(
+        "/controller/report_hardware_fault",
+        role=Role.NODE,
+        message=wire.HardwareFaultMsg,
+        answer=wire.FaultAnswer,
+        errors={503: "no member is there"},
+    )
+    async def report_hardware_fault(message: wire.HardwareFaultMsg) -> wire.FaultAnswer:
+        """Say that a device is faulty; the answer names what will be tried."""
+        return reception.report_hardware_fault(message)
 
-    @app.post("/controller/terminate_instance")
-    async def terminate_instance() -> Response:
-        message = await received(wire.TerminateInstanceMsg)
+    @routes.post(
+        "/controller/terminate_instance",
+        role=Role.NODE,
+        message=wire.TerminateInstanceMsg,
+        answer=Said,
+        errors={404: "no living instance has this id"},
+    )
+    async def terminate_instance(message: wire.TerminateInstanceMsg) -> Said:
+        """End an instance: its run is aborted, its supervisors stop."""
         operators.terminate(message.instance_id, message.reason, trio.current_time())
-        return answer(Said(message=f"instance {message.instance_id} ends"))
+        return Said(message=f"instance {message.instance_id} ends")

@@ -6,66 +6,102 @@ from collections.abc import Callable
 
 import trio
 from quart import Response
-from quart_trio import QuartTrio
 
-from controller.api.http import answer, received
+from controller.api.route import NUMBER, Parameter
+from controller.api.routes import Routes
 from controller.api.views import instance_view, open_run_view
 from controller.clock import wall_clock
-from controller.events import EventLog
+from controller.events import ControllerEvent, EventLog
 from controller.operators import NoSuchRun, Operators
 from controller.registry import Registry
 from controller.store.base import Store
 from supervisor import wire
-from supervisor.shared.event_stream import event_stream
+from supervisor.shared.event_stream import NDJSON, SSE, event_stream
+from supervisor.shared.tokens import Role
+
+NO_INSTANCE = {404: "no living instance has this id"}
+NO_RUN = {404: "no run that is open or remembered has this id"}
+LAST_SEEN = "the number of the last event that was seen"
+EVENTS_QUERY = (
+    Parameter("since", NUMBER, LAST_SEEN),
+    Parameter("follow", "[01]", "0 or 1: whether the answer goes on (1, the default)"),
+)
+EVENTS_HEADERS = (Parameter("Last-Event-ID", NUMBER, LAST_SEEN),)
 
 
-def add_tool_routes(app: QuartTrio, registry: Registry, operators: Operators, events: EventLog, store: Store) -> None:
-    @app.get("/v1/instances")
-    async def instances() -> Response:
+def add_tool_routes(routes: Routes, registry: Registry, operators: Operators, events: EventLog, store: Store) -> None:
+    @routes.get("/v1/instances", answer=wire.InstancesView)
+    async def instances() -> wire.InstancesView:
+        """All living instances."""
         now, to_wall = _clocks()
-        views = tuple(instance_view(entry, now, to_wall) for entry in registry.entries())
-        return answer(wire.InstancesView(instances=views))
+        return wire.InstancesView(instances=tuple(instance_view(entry, now, to_wall) for entry in registry.entries()))
 
-    @app.get("/v1/instances/<int:instance_id>")
-    async def instance(instance_id: int) -> Response:
-        return answer(instance_view(registry.entry(instance_id), *_clocks()))
+    @routes.get("/v1/instances/<int:instance_id>", answer=wire.InstanceView, errors=NO_INSTANCE)
+    async def instance(instance_id: int) -> wire.InstanceView:
+        """One instance."""
+        return instance_view(registry.entry(instance_id), *_clocks())
 
-    @app.post("/v1/instances/<int:instance_id>/relaunch")
-    async def relaunch(instance_id: int) -> Response:
-        message = await received(wire.Reason)
+    @routes.post(
+        "/v1/instances/<int:instance_id>/relaunch",
+        message=wire.Reason,
+        status=202,
+        answer=wire.RunView,
+        errors=NO_INSTANCE | {409: "a run is open, members are missing, or the instance is held"},
+        location=_where,
+    )
+    async def relaunch(message: wire.Reason, instance_id: int) -> wire.RunView:
+        """Relaunch the engines of an instance in place."""
         now, to_wall = _clocks()
         recovery = operators.relaunch(instance_id, message.reason, now)
-        response = answer(open_run_view(recovery, instance_id, now, to_wall), 202)
-        response.headers["Location"] = f"/v1/relaunches/{recovery.run_id}"
-        return response
+        return open_run_view(recovery, instance_id, now, to_wall)
 
-    @app.post("/v1/instances/<int:instance_id>/reset-failed")
-    async def reset_failed(instance_id: int) -> Response:
+    @routes.post("/v1/instances/<int:instance_id>/reset-failed", answer=wire.InstanceView, errors=NO_INSTANCE)
+    async def reset_failed(instance_id: int) -> wire.InstanceView:
+        """Give an instance a whole budget again, and let it be started."""
         await store.save_budget(operators.reset_failed(instance_id, trio.current_time()))
-        return answer(instance_view(registry.entry(instance_id), *_clocks()))
+        return instance_view(registry.entry(instance_id), *_clocks())
 
-    @app.get("/v1/relaunches")
-    async def relaunches() -> Response:
-        return answer(wire.RelaunchesView(relaunches=tuple(_runs(registry))))
+    @routes.get("/v1/relaunches", answer=wire.RelaunchesView)
+    async def relaunches() -> wire.RelaunchesView:
+        """The runs that are open, and the last that are closed; newest first."""
+        return wire.RelaunchesView(relaunches=tuple(_runs(registry)))
 
-    @app.get("/v1/relaunches/<run_id>")
-    async def one_relaunch(run_id: str) -> Response:
+    @routes.get("/v1/relaunches/<run_id>", answer=wire.RunView, errors=NO_RUN)
+    async def one_relaunch(run_id: str) -> wire.RunView:
+        """One run."""
         for view in _runs(registry):
             if view.id == run_id:
-                return answer(view)
+                return view
         raise NoSuchRun(f"no run has the id {run_id}")
 
-    @app.post("/v1/relaunches/<run_id>/abort")
-    async def abort(run_id: str) -> Response:
-        message = await received(wire.Reason)
+    @routes.post(
+        "/v1/relaunches/<run_id>/abort",
+        message=wire.Reason,
+        status=202,
+        answer=wire.RunView,
+        errors=NO_RUN | {409: "the run is over"},
+        location=_where,
+    )
+    async def abort(message: wire.Reason, run_id: str) -> wire.RunView:
+        """End a run by its own clean-up."""
         operators.abort(run_id, message.reason)
-        response = await one_relaunch(run_id)
-        response.status_code = 202
-        return response
+        return await one_relaunch(run_id)
 
-    @app.get("/v1/events")
+    @routes.text(
+        "/v1/events",
+        media=(NDJSON, SSE),
+        lines=ControllerEvent,
+        role=Role.READ,
+        query=EVENTS_QUERY,
+        headers=EVENTS_HEADERS,
+    )
     async def follow() -> Response:
+        """What happened and happens: one JSON object a line, or server-sent events for who accepts those."""
         return event_stream(events.ring)
+
+
+def _where(run: wire.RunView) -> str:
+    return f"/v1/relaunches/{run.id}"
 
 
 def _clocks() -> tuple[float, Callable[[float], str]]:

@@ -37,7 +37,7 @@ class NodeManager(Protocol):
 
 
 def node_manager_app(node_manager: NodeManager, token: TokenFile | None) -> QuartTrio:
-    app = application("node-manager", token, errors={}, needs=lambda method, path: Role.NODE)
+    app = application("node-manager", token, errors={}, needs=lambda method, rule: Role.NODE)
 
     async def commanded(command: Command) -> Response:
         try:

@@ -15,6 +15,8 @@ from quart import Response, request
 from supervisor.shared.event_ring import E, EventRing
 from supervisor.shared.http_app import whole_number
 
+NDJSON = "application/x-ndjson"
+SSE = "text/event-stream"
 HEARTBEAT_LINE_SEC = 15.0
 """A stream that has nothing to say sends an empty line so often: proxies and readers see it lives."""
 
@@ -23,8 +25,8 @@ def event_stream(events: EventRing[E]) -> Response:
     """The answer to the present request; it goes on for ever unless `follow=0` was asked for. Raise Refusal."""
     written = request.args.get("since") or request.headers.get("Last-Event-ID") or "0"
     last_id = whole_number("since", written)
-    as_sse = "text/event-stream" in request.headers.get("Accept", "")
-    content_type = "text/event-stream" if as_sse else "application/x-ndjson"
+    as_sse = SSE in request.headers.get("Accept", "")
+    content_type = SSE if as_sse else NDJSON
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if request.args.get("follow") == "0":
         return Response(_encoded(events.since(last_id), as_sse), content_type=content_type, headers=headers)

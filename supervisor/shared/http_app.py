@@ -13,7 +13,7 @@ import msgspec
 import trio
 from quart import Response, request
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from supervisor import wire
 from supervisor.shared.tokens import Role, TokenFile
@@ -51,11 +51,12 @@ def whole_number(name: str, written: str) -> int:
     return int(written)
 
 
-Needs = Callable[[str, str], Role]
-"""Which role a method and a path need."""
+Needs = Callable[[str, str | None], Role | None]
+"""Which role a method and a rule of the router need; the rule is None where there is none, the role where nobody is
+asked."""
 
 
-def by_method(method: str, path: str) -> Role:
+def by_method(method: str, rule: str | None) -> Role:
     return Role.READ if method in ("GET", "HEAD", "OPTIONS") else Role.OPERATE
 
 
@@ -73,14 +74,13 @@ def application(
     errors: Errors,
     *,
     needs: Needs = by_method,
-    without_token: frozenset[str] = frozenset(),
 ) -> QuartTrio:
-    """An empty application; with `tokens`, every request but for those paths has to show one with the right role."""
-    app = QuartTrio(name)
+    """An empty application; with `tokens`, every request has to show one with the role that it needs."""
+    app = QuartTrio(name, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
     app.config["BODY_TIMEOUT"] = BODY_SEC
     if tokens is not None:
-        app.before_request(_checked(tokens, needs, without_token))
+        app.before_request(_checked(tokens, needs))
     for kind, (status, code) in errors.items():
         app.register_error_handler(kind, _refusing(status, code))
     app.register_error_handler(wire.WireError, _refusing(400, ErrorCode.MALFORMED))
@@ -99,20 +99,29 @@ def refusal(status: int, code: ErrorCode, message: str, term: int | None = None)
 
 
 async def received(message: type[Message]) -> Message:
-    """The request's body. Raises WireError, answered 400 with the field and the reason."""
+    """The request's body. Raises WireError, answered 400 with the field and the reason, and Refusal if its type is
+    none that is read here; a body that does not tell its type is taken for JSON."""
     body = await request.get_data(as_text=False)
+    if body and request.mimetype not in ("", JSON):
+        raise Refusal(
+            415,
+            wire.ErrorBody(
+                error=ErrorCode.MALFORMED, message=f"Content-Type: found {request.mimetype[:50]!r}, expected {JSON}"
+            ),
+        )
     assert isinstance(body, bytes), "asked for as bytes"
     return wire.decode(message, body)
 
 
-def _checked(tokens: TokenFile, needs: Needs, without_token: frozenset[str]) -> Callable[[], Awaitable[None]]:
+def _checked(tokens: TokenFile, needs: Needs) -> Callable[[], Awaitable[None]]:
     async def check() -> None:
-        if request.path in without_token:
+        needed = needs(request.method, request.url_rule.rule if request.url_rule else None)
+        if needed is None:
             return
         shown = request.headers.get("authorization")
         if shown is None:
             raise Denied(401, "a token is needed: send `Authorization: Bearer TOKEN`")
-        role, needed = tokens.role_of(shown, trio.current_time()), needs(request.method, request.path)
+        role = tokens.role_of(shown, trio.current_time())
         if role is None:
             raise Denied(403, "this token is not the right one")
         if role < needed:
@@ -143,4 +152,7 @@ async def _http_error(error: HTTPException) -> Response:
     status = error.code or 500
     code = {404: ErrorCode.UNKNOWN}.get(status, ErrorCode.FAILED if status >= 500 else ErrorCode.MALFORMED)
     reason = f"the body is larger than {MAX_BODY_BYTES} bytes" if status == 413 else error.name.lower()
-    return refusal(status, code, f"{request.method} {request.path}: {reason}")
+    response = refusal(status, code, f"{request.method} {request.path}: {reason}")
+    if isinstance(error, MethodNotAllowed):
+        response.headers["Allow"] = ", ".join(sorted(error.valid_methods or ()))
+    return response

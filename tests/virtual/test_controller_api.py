@@ -69,6 +69,13 @@ async def test_a_malformed_body_is_answered_400_naming_the_field(
         ("GET", "/controller/register", 405),
         ("GET", "/v1/events?since=x", 400),
         ("GET", f"/v1/events?since={'9' * 5000}", 400),
+        ("GET", "/v1/events?since=1&since=2", 400),
+        ("GET", "/v1/events?folow=0", 400),
+        ("GET", "/v1/instances/x", 400),
+        ("GET", f"/v1/instances/{'9' * 5000}", 400),
+        ("GET", "//v1/instances", 404),
+        ("GET", "/static/x", 404),
+        ("OPTIONS", "/v1/instances", 405),
     ],
 )
 async def test_every_refusal_is_json(autojump_clock: MockClock, method: str, path: str, status: int) -> None:
@@ -76,6 +83,22 @@ async def test_every_refusal_is_json(autojump_clock: MockClock, method: str, pat
         answer = await world.client.request(method, path)
         assert answer.status_code == status
         assert wire.decode(wire.ErrorBody, answer.content).message
+
+
+async def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        answer = await world.client.delete("/v1/instances")
+        assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD")
+
+
+async def test_a_body_that_is_no_json_by_its_own_word_is_not_read(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        for kind, status in (("text/html", 415), ("application/json; charset=utf-8", 404), ("", 404)):
+            headers = {"Content-Type": kind} if kind else {}
+            answer = await world.client.post("/v1/instances/7/relaunch", content=b"{}", headers=headers)
+            assert answer.status_code == status
+        said = (await world.client.post("/v1/instances/7/relaunch", data={"reason": "x"})).json()["message"]
+        assert said == "Content-Type: found 'application/x-www-form-urlencoded', expected application/json"
 
 
 async def test_a_body_that_is_too_large_is_answered_413(autojump_clock: MockClock) -> None:

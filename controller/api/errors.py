@@ -1,0 +1,16 @@
+"""How the controller's exceptions are answered."""
+
+from __future__ import annotations
+
+from controller.operators import Conflict, NoSuchRun
+from controller.reception import Unknown
+from controller.registry import NoSuchInstance
+from supervisor.shared import http_app
+from supervisor.wire import ErrorCode
+
+ERRORS: http_app.Errors = {
+    NoSuchInstance: (404, ErrorCode.UNKNOWN),
+    NoSuchRun: (404, ErrorCode.UNKNOWN),
+    Conflict: (409, ErrorCode.CONFLICT),
+    Unknown: (503, ErrorCode.UNKNOWN),
+}
