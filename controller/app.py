@@ -6,31 +6,33 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import trio
-from quart_trio import QuartTrio
 
+from controller.api.leader_routes import add_leader_route, refuse_once_lost, standby_app
 from controller.api.openapi import add_openapi_route
 from controller.api.probe_routes import UPSTREAM_LIVE, UPSTREAM_READY, add_probe_routes, probe_app
 from controller.api.routes import Routes
 from controller.api.supervisor_routes import add_supervisor_routes
 from controller.api.tool_routes import add_tool_routes
 from controller.center import Center
+from controller.door import Controller, Door
+from controller.election import Leader, Leadership, MemoryElection
 from controller.events import EventLog
+from controller.lead import lead
 from controller.operators import Operators
 from controller.policy import Policy
 from controller.reception import Reception
 from controller.registry import Registry
 from controller.settings import Settings
-from controller.store.base import Store
 from controller.store.memory import MemoryStore
 from controller.strategy.engine_relaunch import EngineRelaunch
 from controller.supervisors import Supervisors
 from controller.terms import Terms
+from supervisor import wire
 from supervisor.shared.last_deadline import exit_after
-from supervisor.shared.listening import listen_tcp
+from supervisor.shared.listening import listen_tcp, url_of
 from supervisor.shared.serving import serve
 from supervisor.shared.tls import Tls, tls_files
 from supervisor.shared.tokens import TokenFile
@@ -42,39 +44,32 @@ EXIT_KILLED_ITSELF = 70
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Controller:
-    """Everything but the sockets; `center.run` is its one task."""
-
-    registry: Registry
-    events: EventLog
-    supervisors: Supervisors
-    center: Center
-    routes: Routes
-
-    @property
-    def app(self) -> QuartTrio:
-        return self.routes.app
-
-
 async def compose(
     policy: Policy,
-    store: Store,
+    leadership: Leadership,
     supervisors: Supervisors,
     tokens: TokenFile | None,
     is_ready: Callable[[], bool] = lambda: True,
+    find_leader: Callable[[], Leader | None] = lambda: None,
 ) -> Controller:
+    """A fresh controller from what the store holds. Raises Deposed."""
+    store = leadership.store
     loaded = await store.load()
     events = EventLog()
     registry = Registry(policy, events, Terms(store, loaded.term), loaded)
-    strategy = EngineRelaunch(registry, supervisors, store, policy.max_concurrent_runs)
+    strategy = EngineRelaunch(registry, supervisors, leadership, policy.max_concurrent_runs)
     operators = Operators(registry)
     routes = Routes("controller", tokens)
     add_supervisor_routes(routes, Reception(registry), operators, registry, store)
     add_tool_routes(routes, registry, operators, events, store)
     add_probe_routes(routes, is_ready, live=UPSTREAM_LIVE, ready=UPSTREAM_READY)
+    add_leader_route(
+        routes, lambda: wire.LeaderView(role="leader", term=registry.terms.current, leader=leadership.url or None)
+    )
+    refuse_once_lost(routes, leadership, find_leader)
     add_openapi_route(routes)
-    return Controller(registry, events, supervisors, Center(registry, supervisors, store, strategy), routes)
+    center = Center(registry, supervisors, store, strategy)
+    return Controller(leadership, registry, events, supervisors, center, routes)
 
 
 async def main(settings: Settings) -> None:
@@ -93,30 +88,25 @@ async def main(settings: Settings) -> None:
     tls = Tls(files) if files is not None else None
     supervisors = Supervisors(lambda: tokens.current(trio.current_time()) if tokens else None, tls=tls)
     stop = trio.Event()
-    controller = await compose(
-        settings.policy(),
-        MemoryStore(),
-        supervisors,
-        tokens,
-        is_ready=lambda: not stop.is_set(),
-    )
+    our_url = settings.controller.advertise_url or url_of(listener, tls is not None)
+    election = MemoryElection(our_url, MemoryStore())
+
+    def is_ready() -> bool:
+        return not stop.is_set()
+
+    async def fresh(leadership: Leadership) -> Controller:
+        return await compose(settings.policy(), leadership, supervisors, tokens, is_ready, lambda: election.leader)
+
+    door = Door(standby_app(lambda: election.leader, is_ready))
     async with trio.open_nursery() as nursery:
         await nursery.start(_watch_signals, stop, nursery.cancel_scope)
-        nursery.start_soon(controller.center.run)
+        nursery.start_soon(lead, election, fresh, door)
         async with trio.open_nursery() as servers:
-            url = await servers.start(serve, controller.app, listener, stop, tls)
-            probe_url = await servers.start(serve, probe_app(lambda: not stop.is_set()), probe_listener, stop)
-            log.info(
-                "the controller serves",
-                extra={
-                    "url": url,
-                    "probe_url": probe_url,
-                    "pid": os.getpid(),
-                    "term": controller.registry.terms.current,
-                },
-            )
+            url = await servers.start(serve, door, listener, stop, tls)
+            probe_url = await servers.start(serve, probe_app(is_ready), probe_listener, stop)
+            log.info("the controller serves", extra={"url": url, "probe_url": probe_url, "pid": os.getpid()})
             await stop.wait()
-            controller.events.ring.close()
+            door.hang_up()
         # Nobody can report any more, so nobody is promised a recovery that will not come.
         nursery.cancel_scope.cancel(reason="asked to stop")
     with trio.move_on_after(1):

@@ -46,6 +46,9 @@ class ControllerSection:
     host: str = setting(word, "127.0.0.1", "address to listen on; anything but loopback needs [auth]")
     port: int = setting(integer(0, 65535), 1026, "TCP port of the API; 0 picks a free one")
     probe_port: int = setting(integer(0, 65535), 1027, "TCP port of /livez and /readyz, without a token; 0 picks one")
+    advertise_url: str = setting(
+        text, "", "URL at which supervisors and the other controllers reach this one; default: host and port"
+    )
     state_dir: str = setting(text, "", "where a store keeps its files; the memory store keeps none")
     store: str = setting(one_of("memory", "sqlite", "etcd"), "memory", "where instances and runs are kept")
     log_level: str = setting(one_of("debug", "info", "warning", "error"), "info", "the least level logged")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from controller.operators import Conflict, NoSuchRun
 from controller.reception import Unknown
 from controller.registry import NoSuchInstance
+from controller.store.base import Deposed
 from supervisor.shared import http_app
 from supervisor.wire import ErrorCode
 
@@ -13,4 +14,5 @@ ERRORS: http_app.Errors = {
     NoSuchRun: (404, ErrorCode.UNKNOWN),
     Conflict: (409, ErrorCode.CONFLICT),
     Unknown: (503, ErrorCode.UNKNOWN),
+    Deposed: (421, ErrorCode.NOT_LEADER),
 }

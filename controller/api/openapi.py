@@ -56,6 +56,7 @@ def errors(route: Route) -> dict[int, str]:
         found[400] = "malformed: the message names the field or parameter, what was found and what is expected"
     if route.role is not None:
         found[401] = "no token was shown"
+        found[421] = "this controller stands by: `leader` is the URL of the one that leads, if it is known"
         found[403] = f"the token is wrong, or its role is less than `{route.role.name.lower()}`"
     if route.message is not None:
         found[408] = "the body came too slowly"

@@ -48,7 +48,7 @@ class Routes:
         path: str,
         *,
         answer: type[A],
-        role: Role = Role.READ,
+        role: Role | None = Role.READ,
         query: tuple[Parameter, ...] = (),
         errors: Mapping[int, str] | None = None,
     ) -> Callable[[Handler[P, A]], Handler[P, A]]:

@@ -1,7 +1,7 @@
 """Where a controller keeps what must outlive it: ids, epochs, budgets, runs, events, the leader's term.
 
 Everything is written before its effect (C4). What a method promises holds when it returns; cancelled, the
-write may or may not have happened, and the effect must not follow.
+write may or may not have happened, and the effect must not follow. Every method may raise Deposed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CannotWrite(StoreError):
 
 
 class Deposed(StoreError):
-    """Another controller leads: nothing was written, and nothing more may be sent."""
+    """Another controller leads: nothing was written, and nothing more may be sent. The leadership is told first."""
 
 
 class CannotOpen(Exception):

@@ -23,20 +23,21 @@ class MemoryStore:
 
     def __init__(self, first_instance_id: int | None = None) -> None:
         """`first_instance_id` None: one that no earlier life can have given out (ids are never reused)."""
-        self._first_instance_id = (
+        self._next_instance_id = (
             first_instance_id if first_instance_id is not None else max(1, int(time.time()) - _YEAR_2026)
         )
         self._term = 0
 
     async def load(self) -> Loaded:
-        return Loaded(term=await self.take_term(1), next_instance_id=self._first_instance_id)
+        return Loaded(term=await self.take_term(1), next_instance_id=self._next_instance_id)
 
     async def take_term(self, at_least: int) -> int:
         self._term = max(self._term + 1, at_least)
         return self._term
 
     async def save_instance(self, instance: Instance) -> None:
-        """The registry remembers it as long as this store would."""
+        """The registry remembers it; here only its id stays taken, for the registry of another leadership."""
+        self._next_instance_id = max(self._next_instance_id, instance.id + 1)
 
     async def save_run(self, record: RunRecord) -> None:
         """An open run is lost with the process."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import trio
 
 from controller.clock import wall_clock
+from controller.election import Leadership
 from controller.entry import Entry
 from controller.model import instance as instances
 from controller.model.member import MemberKey, Observation
@@ -46,12 +47,12 @@ class EngineRelaunch:
         self,
         registry: Registry,
         supervisors: Supervisors,
-        store: Store,
+        leadership: Leadership,
         max_concurrent_runs: int,
     ) -> None:
         self._registry = registry
         self._supervisors = supervisors
-        self._store = store
+        self._leadership = leadership
         self._turns = trio.Semaphore(max_concurrent_runs, max_value=max_concurrent_runs)
 
     async def execute(self, recovery: Recovery) -> None:
@@ -61,10 +62,10 @@ class EngineRelaunch:
 
         Cancelled, it stops at once and then, shielded and for CLEANUP_SEC at most, sends abort to every
         supervisor that may be frozen by it and has not started (S07). With a durable store nothing is sent:
-        another life of the controller resumes the run.
+        another life of the controller resumes the run. With its leadership lost nothing is done at all.
         """
-        execution = _Execution(recovery, self._registry, self._supervisors, self._store)
-        kind = CancelKind.SUSPEND if self._store.durable else CancelKind.ABORT
+        execution = _Execution(recovery, self._registry, self._supervisors, self._leadership.store)
+        kind = CancelKind.SUSPEND if self._leadership.store.durable else CancelKind.ABORT
         cancel = Cancel(kind, "the controller stops")
         try:
             if await self._its_turn_comes(recovery):
@@ -77,9 +78,10 @@ class EngineRelaunch:
             elif recovery.withdrawn is not None:
                 cancel = recovery.withdrawn
         finally:
-            with trio.move_on_after(CLEANUP_SEC + GRACE_SEC, shield=True):
-                await execution.end(cancel)
-            execution.close()
+            if not self._leadership.is_lost:
+                with trio.move_on_after(CLEANUP_SEC + GRACE_SEC, shield=True):
+                    await execution.end(cancel)
+                execution.close()
 
     async def _its_turn_comes(self, recovery: Recovery) -> bool:
         """False if the recovery was withdrawn before. Cancelled, it has no turn."""
@@ -107,7 +109,7 @@ class _Execution:
         self._waiting: list[Action] = []
         """Decided and not yet carried out."""
         self._closed: Close | None = None
-        self._is_deposed = False
+        self._is_outbid = False
 
     async def begin(self) -> None:
         """Open the run on the instance as it is now, after whatever came while it waited for its turn."""
@@ -174,8 +176,8 @@ class _Execution:
 
     def _follow(self) -> Cause | None:
         """The run to open at once; else the instance itself says when it needs one."""
-        if self._is_deposed:
-            # Nobody else leads while this process serves: it goes on, with the higher term it then claims.
+        if self._is_outbid:
+            # Who leads is the store's to say: it gives the next run a higher term, or refuses, and we are deposed.
             return self._opened.cause
         return self._closed.follow if self._closed else None
 
@@ -208,7 +210,7 @@ class _Execution:
         while self._waiting:
             action = self._waiting[0]
             if isinstance(action, Send):
-                if not self._is_deposed:
+                if not self._is_outbid:
                     nursery.start_soon(self._send, action)
             else:
                 await self._effect(action)
@@ -269,7 +271,7 @@ class _Execution:
             case exchange.Emit(level, message, member):
                 self._tell(str(level), message, member)
             case exchange.StepDown(term, reason):
-                self._is_deposed = True
+                self._is_outbid = True
                 registry.terms.learn(term)
                 self._tell("warning", f"stepping down: {reason}")
             case Close():

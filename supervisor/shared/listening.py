@@ -49,6 +49,12 @@ def listen_tcp(host: str, port: int) -> socket.socket:
     return listener
 
 
+def url_of(listener: socket.socket, tls: bool) -> str:
+    """Where a TCP listener is reached from this machine."""
+    host, port = listener.getsockname()[:2]
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def listen_unix(path: Path) -> socket.socket:
     """A listening socket file of mode 0600; a stale one is replaced, a live one is an error. Raises CannotListen.
 

@@ -321,6 +321,8 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str | None = None
     category: FaultCategory | None = None
     """Of what `failed`, where that is known: `hardware` if DeviceHealthProbe failed."""
+    leader: str | None = None
+    """With `not_leader`: the URL of the controller that leads, if that is known."""
 
 
 class OperationView(msgspec.Struct, frozen=True, kw_only=True):

@@ -209,6 +209,17 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class LeaderView(msgspec.Struct, frozen=True, kw_only=True):
+    """`GET /leader`: what this controller is, and who leads as far as it knows."""
+
+    role: str
+    """`leader` or `standby`."""
+    term: int | None
+    """The leader's."""
+    leader: str | None
+    """Its URL; None: nobody leads, or nobody knows."""
+
+
 class Reason(msgspec.Struct, frozen=True):
     """The body, if any, of what an operator asks for."""
 

@@ -80,6 +80,8 @@ class ErrorCode(StrEnum):
     """There is no such unit, instance, run or path."""
     CONFLICT = "conflict"
     """It cannot be done in the present state."""
+    NOT_LEADER = "not_leader"
+    """This controller stands by: ask the one that leads."""
     UNAUTHORIZED = "unauthorized"
     """The token is missing, or is not the right one."""
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import httpx
 import trio
 
-from controller.app import Controller, compose
+from controller.api.leader_routes import standby_app
+from controller.app import compose
+from controller.door import Controller, Door
+from controller.election import Election, Leadership, MemoryElection
+from controller.lead import lead
 from controller.model.instance import Instance, InstanceStatus
 from controller.policy import Policy
 from controller.store.memory import MemoryStore
 from controller.supervisors import Supervisors
 from supervisor import wire
+from supervisor.shared.serving import Application, Message, Receive, Send
 from tests.support.fake_supervisor import FakeSupervisor, Record, Script
 from tests.support.memory_network import MemoryNetwork, open_memory_network
 
@@ -31,12 +37,15 @@ class World:
     client: httpx.AsyncClient
     history: list[Record] = field(default_factory=list)
     gangs: dict[str, list[FakeSupervisor]] = field(default_factory=dict)
-    controller: Controller | None = None
     controllers: int = 0
     store: MemoryStore = field(default_factory=MemoryStore)
     notes: dict[str, object] = field(default_factory=dict)
     """What the parts of one test tell each other."""
+    door: Door = field(default_factory=lambda: Door(standby_app(lambda: None, lambda: True)))
+    lives: list[Controller] = field(default_factory=list)
+    """Every controller that was composed, in order: one for each leadership."""
     _running: trio.CancelScope | None = None
+    _is_paused: bool = False
     _ended: trio.Event = field(default_factory=trio.Event)
 
     # --- the controller ------------------------------------------------------------------------------------
@@ -44,25 +53,36 @@ class World:
     async def start_controller(self) -> Controller:
         """A new life, without any memory of the one before (but ids, which are never reused)."""
         self.controllers += 1
-        supervisors = Supervisors(transport=lambda: self.network.transport(HOST))
         self.store = MemoryStore(first_instance_id=self.controllers * 1000)
-        self.controller = await compose(self.policy, self.store, supervisors, None)
-        self.network.listen(HOST, PORT, self.controller.app)
-        await self.nursery.start(self._run_center, self.controller)
-        return self.controller
+        self.network.listen(HOST, PORT, self._serve)
+        await self.nursery.start(self._lead, MemoryElection(f"http://{HOST}:{PORT}", self.store))
+        return self.it
 
-    async def _run_center(self, controller: Controller, *, task_status: trio.TaskStatus[None]) -> None:
+    async def _lead(self, election: Election, *, task_status: trio.TaskStatus[None]) -> None:
         self._ended = trio.Event()
+        before = len(self.lives)
+
+        async def fresh(leadership: Leadership) -> Controller:
+            supervisors = Supervisors(transport=lambda: self.network.transport(HOST))
+            self.lives.append(await compose(self.policy, leadership, supervisors, None))
+            if len(self.lives) == before + 1:
+                task_status.started()
+            return self.it
+
         try:
             with trio.CancelScope() as self._running:
-                task_status.started()
-                await controller.center.run()
+                await lead(election, fresh, self.door)
         finally:
             self._ended.set()
+
+    async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
+        application = cast(Application, self.it.app) if self._is_paused else self.door
+        await application(scope, receive, send)
 
     def pause_center(self) -> None:
         """The API goes on and the registry with it, but nobody carries anything out."""
         assert self._running is not None
+        self._is_paused = True
         self._running.cancel(reason="the test drives the strategies itself")
 
     async def stop_controller(self) -> None:
@@ -74,8 +94,7 @@ class World:
 
     @property
     def it(self) -> Controller:
-        assert self.controller is not None
-        return self.controller
+        return self.lives[-1]
 
     # --- supervisors ---------------------------------------------------------------------------------------
 

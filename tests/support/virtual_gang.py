@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import trio
 
-from controller.events import ControllerEvent, EventLog
+from controller.events import ControllerEvent
 from controller.model.instance import Instance, InstanceStatus
 from controller.policy import Policy
 from supervisor import wire
@@ -41,14 +41,11 @@ class Gang:
     """Epochs that a test begins on one pod without the controller: no barrier is to be expected."""
     touched: set[str] = field(default_factory=set)
     """Units other than the engine that a test itself ends."""
-    logs: list[EventLog] = field(default_factory=list)
-    """Of each life of the controller."""
 
     # --- the controller --------------------------------------------------------------------------------------
 
     async def start_controller(self) -> None:
         await self.world.start_controller()
-        self.logs.append(self.world.it.events)
 
     async def stop_controller(self) -> None:
         """In good order: it aborts what it had begun."""
@@ -64,7 +61,7 @@ class Gang:
 
     @property
     def events(self) -> list[ControllerEvent]:
-        return [event for log in self.logs for event in log.since(0)]
+        return [event for life in self.world.lives for event in life.events.since(0)]
 
     @property
     def runs(self) -> list[wire.RunView]:
@@ -203,7 +200,7 @@ async def open_gang(
     """`size` pods that boot at once, and their controller. Ends with the block, and then checks what must hold."""
     with tempfile.TemporaryDirectory() as volumes:
         async with open_world(policy) as world, trio.open_nursery() as nursery:
-            gang = Gang(world, [], logs=[world.it.events])
+            gang = Gang(world, [])
             if without_controller:
                 await gang.stop_controller()
             for rank in range(size):

@@ -11,6 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from controller.app import compose
+from controller.election import Leadership
 from controller.events import ControllerEvent, EventLog
 from controller.model.relaunch.exchange import Probe, Refused, Silence, Unreachable
 from controller.model.settings import RelaunchSettings
@@ -289,7 +290,7 @@ class Guarded:
 
     async def start(self) -> None:
         tokens = TokenFile(self.path, trio.current_time())
-        controller = await compose(Policy(), MemoryStore(1), Supervisors(), tokens)
+        controller = await compose(Policy(), Leadership(MemoryStore(1)), Supervisors(), tokens)
         self.network.listen("controller", 1026, controller.app)
 
 

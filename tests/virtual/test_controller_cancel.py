@@ -39,7 +39,7 @@ async def one_run(world: World) -> None:
     entry = registry.entries()[0]
     recovery = registry.open(entry, Cause(RunReason.OPERATOR, "the test asks"), trio.current_time())
     registry.opened.clear()
-    strategy = EngineRelaunch(registry, world.it.supervisors, world.store, 1)
+    strategy = EngineRelaunch(registry, world.it.supervisors, world.it.leadership, 1)
     try:
         await strategy.execute(recovery)
     finally:

@@ -1,0 +1,32 @@
+"""From one leadership to the next: campaign, lead until it is lost, drop everything, campaign again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from controller.door import Controller, Door
+from controller.election import Election, Leadership
+from controller.store.base import Deposed
+
+log = logging.getLogger(__name__)
+
+Compose = Callable[[Leadership], Awaitable[Controller]]
+"""A fresh controller from what the leadership's store holds."""
+
+
+async def lead(election: Election, compose: Compose, door: Door) -> None:
+    """Until cancelled: whatever is under recovery then cleans up after itself, and the leadership is given up."""
+    while True:
+        async with election.campaign() as leadership:
+            try:
+                with leadership.scope:
+                    controller = await compose(leadership)
+                    log.info("this controller leads", extra={"term": controller.registry.terms.current})
+                    with door.opened(controller):
+                        await controller.center.run()
+            except* Deposed as refused:
+                leadership.lose(f"a write was refused: {refused}")
+        log.warning(
+            "leadership lost: %s; this controller commands nobody and stands for election again", leadership.reason
+        )
