@@ -172,6 +172,8 @@ def _judge_observations(instance: Instance, now: float, settings: InstanceSettin
         return None
     if abnormal := abnormal_endpoints(instance):
         return Verdict(InstanceEvent.ABNORMAL, abnormal)
+    if not all_heard(instance):
+        return None
     why = why_not_ready(instance, now, settings)
     if why is None:
         return Verdict(InstanceEvent.NORMAL, "all endpoints are normal")
@@ -179,6 +181,11 @@ def _judge_observations(instance: Instance, now: float, settings: InstanceSettin
         return Verdict(InstanceEvent.INIT, why)
     not_serving = _why_not_serving(instance)
     return Verdict(InstanceEvent.ABNORMAL, not_serving) if not_serving else None
+
+
+def all_heard(instance: Instance) -> bool:
+    """Of those who take part; when a controller has just started it knows only what was kept of them."""
+    return all(member.observation is not None for member in instance.members if member.in_epoch)
 
 
 def abnormal_endpoints(instance: Instance) -> str | None:
@@ -228,7 +235,7 @@ def observe(instance: Instance, key: MemberKey, observation: Observation) -> Ins
     heard = _with_member(instance, key, lambda member: observed(member, observation))
     if heard != instance and all(member.unreachable_since is not None for member in instance.members):
         heard = _to_be_asked_again(heard)
-    if _relaunched_alone(heard, key):
+    if _relaunched_alone(heard, key) or _serves_in(heard, observation.epoch):
         heard = replace(heard, epoch=observation.epoch)
     return replace(heard, highest_epoch=highest)
 
@@ -246,6 +253,21 @@ def _relaunched_alone(instance: Instance, key: MemberKey) -> bool:
         return False
     seen = member.observation
     return seen.epoch > instance.epoch and seen.step is Step.DONE and seen.run_id is None
+
+
+def _serves_in(instance: Instance, epoch: int) -> bool:
+    """All of it, and that later epoch was begun by a controller whose store was set back since (F18)."""
+    return (
+        epoch > instance.epoch
+        and instance.complete
+        and all(
+            member.in_epoch
+            and (seen := member.observation)
+            and (seen.epoch, seen.normal) == (epoch, True)
+            and seen.step in (Step.IDLE, Step.DONE)
+            for member in instance.members
+        )
+    )
 
 
 def unreachable(instance: Instance, key: MemberKey, now: float) -> Instance:

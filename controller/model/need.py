@@ -6,7 +6,7 @@ So a lost event, a restarted controller or a run that ended badly never leaves a
 from __future__ import annotations
 
 from controller.model.assembly import missing
-from controller.model.instance import Instance, InstanceStatus, abnormal_endpoints
+from controller.model.instance import Instance, InstanceStatus, abnormal_endpoints, all_heard
 from controller.model.member import Member, Observation
 from controller.model.relaunch.run import Cause, RunReason
 from controller.model.settings import RelaunchSettings
@@ -112,6 +112,6 @@ def _astray(instance: Instance) -> str | None:
 def _why_astray(instance: Instance, member: Member, seen: Observation) -> str | None:
     if seen.run_id is not None and seen.step in OUT_OF_SERVICE:
         return f"{member.address} is {seen.step} for run {seen.run_id}, which is no more"
-    if instance.spec.nnodes > 1 and seen.epoch > instance.epoch and seen.step in STARTED:
+    if instance.spec.nnodes > 1 and seen.epoch > instance.epoch and seen.step in STARTED and all_heard(instance):
         return f"the engine of {member.address} runs in epoch {seen.epoch}, the gang in {instance.epoch}"
     return None

@@ -56,5 +56,7 @@ class RelaunchSettings:
     start_hard_cap_sec: float = 3600.0
     """The engines' TimeoutStartSec: AWAIT ends here, progress or not."""
     phase2_timeout_sec: float = 300.0
+    resumed_sec: float = 30.0
+    """Of a step that is resumed, at least."""
     max_rereads: int = 3
     """How often one run takes a higher epoch because somebody answered `stale_epoch`."""

@@ -30,7 +30,7 @@ from controller.model.relaunch.exchange import (
     Tick,
     Unreachable,
 )
-from controller.model.relaunch.run import Cause, Run, RunReason, RunStep
+from controller.model.relaunch.run import Cause, Run, RunReason, RunRecord, RunStep
 from controller.model.settings import InstanceSettings, RelaunchSettings
 from supervisor.wire import (
     EndpointStatus,
@@ -160,6 +160,30 @@ class Drive:
             cause,
             run_id="run-1",
             term=7,
+            budget=budget or fresh_budget(instance),
+            settings=settings,
+            instance_settings=INSTANCE_SETTINGS,
+            now=now,
+        )
+        drive = cls(run, now)
+        drive._keep(actions)
+        return drive
+
+    @classmethod
+    def resume(
+        cls,
+        instance: Instance,
+        record: RunRecord,
+        *,
+        budget: Budget | None = None,
+        settings: RelaunchSettings = SETTINGS,
+        now: float = 100.0,
+    ) -> Drive:
+        """As another life of the controller does."""
+        run, actions = plan.resume_run(
+            instance,
+            record,
+            term=8,
             budget=budget or fresh_budget(instance),
             settings=settings,
             instance_settings=INSTANCE_SETTINGS,

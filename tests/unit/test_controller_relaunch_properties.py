@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from controller.model.instance import unreachable
+from controller.model.instance import Instance, begin_epoch, unreachable
 from controller.model.member import Observation, all_normal
 from controller.model.relaunch import plan
 from controller.model.relaunch.exchange import (
@@ -22,6 +22,7 @@ from controller.model.relaunch.exchange import (
     CancelKind,
     Close,
     Emit,
+    EpochBegins,
     Event,
     Fault,
     Heartbeat,
@@ -32,6 +33,7 @@ from controller.model.relaunch.exchange import (
     Probe,
     Refused,
     Registered,
+    SaveBudget,
     Send,
     StepDown,
 )
@@ -166,6 +168,9 @@ class RunMachine(RuleBasedStateMachine):
         reason = RunReason.ASSEMBLE if cold else RunReason.FAULT
         cause = Cause(reason, "for a test", endpoint_abnormal=abnormal)
         self.deposed = False
+        self.settings = RelaunchSettings(engine_relaunch_phase2_scope=scope)
+        self.kept_instance = instance
+        self.kept_budget = budget
         self.journal: Journal | None = None
         self.named: set[object] = set()
         self.answered_sends: list[Answered] = []
@@ -174,7 +179,7 @@ class RunMachine(RuleBasedStateMachine):
             instance,
             cause,
             budget=budget,
-            settings=RelaunchSettings(engine_relaunch_phase2_scope=scope),
+            settings=self.settings,
             heard=not lost,
         )
         self._look(tuple(self.drive.actions), None)
@@ -290,6 +295,7 @@ class RunMachine(RuleBasedStateMachine):
         if (supervisor := self._at(rank)) and (now or expected):
             supervisor.reboot()
             if registers:
+                self._keep_registration(supervisor)
                 self._feed(Registered(self.drive.key(supervisor.rank), supervisor.boot_id))
 
     @precondition(lambda self: self._running())
@@ -328,13 +334,64 @@ class RunMachine(RuleBasedStateMachine):
         deadline = plan.deadline(self.drive.run)
         assert deadline is None or deadline > before, "a tick in its time is not asked for again at once"
 
+    @precondition(lambda self: self.journal is not None and self.journal.record.is_open)
+    @rule(written=st.integers(0, 8), delivered=st.sets(st.integers(0, 2)), away=st.floats(0, 100), now=RARELY)
+    def controller_restarts(self, written: int, delivered: set[int], away: float, now: bool) -> None:
+        """Killed at any moment: the journal has what was written, some requests still arrive, no answer does."""
+        if not now:
+            return
+        if self._running():
+            # What it was about to do: a part is done, in order, and the rest never.
+            before = dict(self.drive.pending)
+            for action in self.drive.tick()[:written]:
+                self._keep(action)
+                if isinstance(action, Send):
+                    before[action.member] = action
+            for send in before.values():
+                supervisor = self._supervisor(send.member)
+                if supervisor.rank in delivered and supervisor.alive:
+                    supervisor.handle(send.request, self.drive.now)
+        if self.journal is None or not self.journal.record.is_open:
+            return
+        record = replace(self.journal.record, remaining_sec=max(0.0, self.journal.record.remaining_sec - away))
+        self.deposed = False
+        self.answered_sends.clear()
+        self.drive = Drive.resume(
+            loaded(self.kept_instance, self.drive.now + away),
+            record,
+            budget=self.kept_budget,
+            settings=self.settings,
+            now=self.drive.now + away,
+        )
+        assert self.drive.run.id == record.run_id
+        self._look(tuple(self.drive.actions), None)
+
+    # --- what is kept ---------------------------------------------------------------------------------------
+
+    def _keep(self, action: Action) -> None:
+        match action:
+            case Journal() | InstanceActive():
+                self.journal = Journal(action.record, action.reason)
+            case SaveBudget(budget=budget):
+                self.kept_budget = budget
+            case EpochBegins(epoch=epoch):
+                self.kept_instance = begin_epoch(self.kept_instance, epoch)
+
+    def _keep_registration(self, supervisor: Supervisor) -> None:
+        members = tuple(
+            replace(member, boot_id=supervisor.boot_id, in_epoch=False, observation=None)
+            if member.node_rank == supervisor.rank
+            else member
+            for member in self.kept_instance.members
+        )
+        self.kept_instance = replace(self.kept_instance, members=members)
+
     # --- what always holds ----------------------------------------------------------------------------------
 
     def _look(self, actions: tuple[Action, ...], event: Event | None) -> None:
         for action in actions:
+            self._keep(action)
             match action:
-                case Journal():
-                    self.journal = action
                 case Send():
                     self._look_at_send(action)
                 case Emit(level=Level.ERROR, member=member) if member is not None:
@@ -399,6 +456,14 @@ class RunMachine(RuleBasedStateMachine):
 
     def _at(self, rank: int) -> Supervisor | None:
         return self.supervisors[rank] if rank < len(self.supervisors) else None
+
+
+def loaded(instance: Instance, now: float) -> Instance:
+    """As it comes out of a journal."""
+    members = (
+        replace(member, observation=None, unreachable_since=None, registered_at=now) for member in instance.members
+    )
+    return replace(instance, members=tuple(members))
 
 
 TestRun = RunMachine.TestCase

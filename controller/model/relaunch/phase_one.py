@@ -17,6 +17,8 @@ from controller.model.relaunch.phase_two import enter_phase_two, spares_dispatch
 from controller.model.relaunch.run import Cause, Outcome, Progress, Run, RunReason, RunStep, Stage
 from supervisor.wire import Step
 
+ALL_NORMAL = "all endpoints are normal again"
+
 Moved = tuple[Run, tuple[Action, ...]] | None
 
 
@@ -36,12 +38,11 @@ def check_probe(run: Run, now: float) -> Moved:
         return None
     if unprobed:
         return enter_phase_two(run, f"{_addresses(unprobed)} did not answer in time", now)
-    if not run.prepare_sent:
-        if leaving := [row for row in run.rows if row.seen and row.seen.leaving]:
-            return clean_up(run, Outcome.ABORTED, f"{_addresses(leaving)} is leaving: draining", now)
-        if run.cause.endpoint_abnormal and _recovered(run):
-            return clean_up(run, Outcome.RECOVERED_ITSELF, "all endpoints are normal again", now)
-    reported = max((row.seen.epoch for row in run.rows if row.seen), default=0)
+    if not run.prepare_sent and (leaving := [row for row in run.rows if row.seen and row.seen.leaving]):
+        return clean_up(run, Outcome.ABORTED, f"{_addresses(leaving)} is leaving: draining", now)
+    if outcome := _needless(run):
+        return clean_up(run, outcome, ALL_NORMAL, now)
+    reported = max((row.seen.epoch for row in run.rows if row.seen and row.seen.run_id != run.id), default=0)
     return _enter_prepare(replace(run, epoch=max(run.epoch, reported + 1)), now)
 
 
@@ -90,6 +91,8 @@ def check_await(run: Run, now: float) -> Moved:
     waiting = [row for row in run.rows if why_not_ready(run, row, now)]
     if not waiting:
         return done(run, now)
+    if run.resumed and (outcome := _needless(run)):
+        return clean_up(run, outcome, ALL_NORMAL, now)
     if now >= run.step_deadline:
         cap = run.settings.start_hard_cap_sec
         return enter_phase_two(run, f"{_addresses(waiting)} is not normal after {cap:g} s", now)
@@ -156,15 +159,24 @@ def _is_start_under_way(run: Run) -> bool:
     return any(row.outstanding is not None and row.stage is not Stage.STARTED for row in run.rows)
 
 
-def _recovered(run: Run) -> bool:
-    """All NORMAL in the epoch the run found, and nothing of another run in the way."""
+def _needless(run: Run) -> Outcome | None:
+    """All are NORMAL in one epoch, which this run has not begun: there is nothing left to repair.
+
+    A run that was opened here saw it happen only if that is the epoch it found. One that is resumed may come from a
+    store that was set back, and the gang may have been relaunched since.
+    """
+    epochs = set()
     for row in run.rows:
         seen = row.seen
         if seen is None or not seen.normal or seen.prepared or seen.step is Step.PREPARED:
-            return False
-        if row.member.tells_epoch and seen.epoch != run.base_epoch:
-            return False
-    return True
+            return None
+        if row.member.tells_epoch:
+            epochs.add(seen.epoch)
+    if run.resumed and run.counts:
+        return Outcome.OBSOLETE if len(epochs) <= 1 and run.epoch not in epochs else None
+    if run.cause.endpoint_abnormal and not run.prepare_sent and epochs <= {run.base_epoch}:
+        return Outcome.RECOVERED_ITSELF
+    return None
 
 
 def _reread(run: Run, now: float) -> Moved:

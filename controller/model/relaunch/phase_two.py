@@ -31,7 +31,8 @@ def enter_phase_two(run: Run, why: str, now: float) -> tuple[Run, tuple[Action, 
         reason=why,
         error=why,
     )
-    return run, (*journal, SaveBudget(run.budget, why))
+    # The budget first: who resumes the run counts it no second time, and would not count it at all after the step.
+    return run, (SaveBudget(run.budget, why), *journal)
 
 
 def check_phase_two(run: Run, now: float) -> tuple[Run, tuple[Action, ...]] | None:

@@ -51,7 +51,8 @@ from controller.model.relaunch.exchange import (
 )
 from controller.model.relaunch.phase_one import Moved, enter_probe, stalls_at
 from controller.model.relaunch.phase_two import check_phase_two, enter_phase_two
-from controller.model.relaunch.run import Cause, Outcome, Progress, Run, RunReason, RunStep
+from controller.model.relaunch.resume import go_on, rows_of
+from controller.model.relaunch.run import Cause, Outcome, Progress, Run, RunReason, RunRecord, RunStep
 from controller.model.settings import InstanceSettings, RelaunchSettings
 from supervisor.wire import ErrorCode
 
@@ -107,6 +108,47 @@ def open_run(
     run, more = _settle(run, now)
     inactive = () if cause.reason is RunReason.ASSEMBLE else (InstanceInactive(cause.text),)
     return run, (opened, *actions, *inactive, *more)
+
+
+def resume_run(
+    instance: Instance,
+    record: RunRecord,
+    *,
+    term: int,
+    budget: Budget,
+    settings: RelaunchSettings,
+    instance_settings: InstanceSettings,
+    now: float,
+) -> tuple[Run, tuple[Action, ...]]:
+    """Goes on with a run that another life of the controller has opened, by the same run id and epoch.
+
+    `instance` is as it is now: whose boot is not the recorded one is lost to the run.
+    """
+    run = Run(
+        id=record.run_id,
+        instance=instance,
+        cause=record.cause,
+        term=term,
+        epoch=record.epoch,
+        base_epoch=record.base_epoch,
+        budget=budget,
+        settings=settings,
+        instance_settings=instance_settings,
+        members=rows_of(instance, record, now),
+        opened_at=record.opened_at,
+        backoff_sec=record.backoff_sec,
+        prepare_sent=record.prepare_sent,
+        resumed=True,
+        phase=record.phase,
+        history=record.history,
+        closing=record.closing,
+        message=record.message,
+    )
+    resumed = Emit(Level.WARNING, f"run {run.id} is resumed in step {record.step}: {run.cause.text}")
+    run, actions = go_on(run, record, now)
+    run, more = _settle(run, now)
+    inactive = () if run.cause.reason is RunReason.ASSEMBLE else (InstanceInactive(run.cause.text),)
+    return run, (resumed, *inactive, *actions, *more)
 
 
 def step(run: Run, event: Event, now: float) -> tuple[Run, tuple[Action, ...]]:

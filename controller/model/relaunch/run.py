@@ -199,6 +199,8 @@ class Run:
     step_deadline: float = 0.0
     backoff_sec: float = 0.0
     prepare_sent: bool = False
+    resumed: bool = False
+    """Another life of the controller opened it."""
     rereads: int = 0
     next_number: int = 1
     phase: int = 1
