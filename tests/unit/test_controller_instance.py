@@ -147,7 +147,9 @@ def test_C6_only_the_fresh_and_normal_of_this_epoch_become_active(
         and status is not InstanceStatus.ACTIVE
         and transition(instance, verdict, 100.0).status is InstanceStatus.ACTIVE
     )
-    good = set(statuses) == {NORMAL} and max(ages) <= 9.0 and set(epochs) == {4}
+    # An epoch that is unknown here but serves in all of the gang is the gang's (F18).
+    of_one_epoch = set(epochs) in ({4}, {5})
+    good = set(statuses) == {NORMAL} and max(ages) <= 9.0 and of_one_epoch
     could = status in (InstanceStatus.INITIAL, InstanceStatus.INACTIVE) and not run_open
     assert became_active == (could and good)
 
