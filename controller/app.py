@@ -15,6 +15,7 @@ from controller.api.openapi import add_openapi_route
 from controller.api.probe_routes import UPSTREAM_LIVE, UPSTREAM_READY, add_probe_routes, probe_app
 from controller.api.routes import Routes
 from controller.api.supervisor_routes import add_supervisor_routes
+from controller.api.tenancy import places
 from controller.api.tool_routes import add_tool_routes
 from controller.center import Center
 from controller.door import Controller, Door
@@ -59,7 +60,7 @@ async def compose(
     registry = Registry(policy, events, Terms(store, loaded.term), loaded)
     strategy = EngineRelaunch(registry, supervisors, leadership, policy.max_concurrent_runs)
     operators = Operators(registry)
-    routes = Routes("controller", tokens)
+    routes = Routes("controller", tokens, places(registry))
     add_supervisor_routes(routes, Reception(registry), operators, registry, store)
     add_tool_routes(routes, registry, operators, events, store)
     add_probe_routes(routes, is_ready, live=UPSTREAM_LIVE, ready=UPSTREAM_READY)
@@ -86,7 +87,9 @@ async def main(settings: Settings) -> None:
     probe_listener = listen_tcp(settings.controller.host, settings.controller.probe_port)
     files = tls_files(settings.tls.cert, settings.tls.key, settings.tls.client_ca)
     tls = Tls(files) if files is not None else None
-    supervisors = Supervisors(lambda: tokens.current(trio.current_time()) if tokens else None, tls=tls)
+    supervisors = Supervisors(
+        lambda namespace: tokens.current_in(namespace, trio.current_time()) if tokens else None, tls=tls
+    )
     stop = trio.Event()
     our_url = settings.controller.advertise_url or url_of(listener, tls is not None)
     election = MemoryElection(our_url, MemoryStore())

@@ -60,7 +60,7 @@ class Center:
     async def _ask(self, member: Member) -> None:
         """A member is silent: is it the path to us, or is it gone?"""
         answer = await self._supervisors.ask(
-            member.address, Probe(run_id=""), self._registry.policy.relaunch.status_timeout_sec
+            member, Probe(run_id=""), self._registry.policy.relaunch.status_timeout_sec
         )
         self._registry.answered_directly(member, answer, trio.current_time())
 
@@ -83,7 +83,7 @@ class Center:
         for attempt in range(STOP_TRIES):
             if attempt:
                 await trio.sleep(self._registry.policy.relaunch.retry_gap_sec)
-            answer = await self._supervisors.ask(member.address, request, STOP_TIMEOUT_SEC)
+            answer = await self._supervisors.ask(member, request, STOP_TIMEOUT_SEC)
             if isinstance(answer, Accepted):
                 return
         self._registry.events.append(

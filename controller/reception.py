@@ -5,6 +5,7 @@ Synchronous, as the registry to which all of it goes: an answer is the truth of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from controller.entry import Entry
@@ -139,16 +140,19 @@ class Reception:
             orders=entry.orders(member.key, now),
         )
 
-    def report_hardware_fault(self, message: wire.HardwareFaultMsg) -> wire.FaultAnswer:
+    def report_hardware_fault(
+        self, message: wire.HardwareFaultMsg, may_speak_for: Callable[[str], bool]
+    ) -> wire.FaultAnswer:
         """Told to people only: no strategy answers to hardware faults yet, so nobody is told to wait.
 
+        `may_speak_for` tells of a namespace whether the sender may; members elsewhere are not looked at.
         Raises Unknown and WireError.
         """
         if message.pod_ip is None:
             raise wire.WireError("pod_ip: needed, because which pods a node carries is not known here")
         for entry in self._registry.entries():
             for member in entry.instance.members:
-                if member.ip == message.pod_ip:
+                if member.ip == message.pod_ip and may_speak_for(member.key.namespace):
                     self._registry.tell(
                         entry,
                         "fault",
@@ -185,10 +189,11 @@ class Reception:
         )
 
     def _reporter(self, message: wire.SoftwareFaultMsg) -> tuple[Entry, Member]:
-        """An unextended peer names neither job nor instance nor boot, so that its address has to do."""
+        """An unextended peer names neither job nor instance nor boot, so that its address in the namespace, which is
+        the one in which it has registered, has to do."""
         for entry in self._registry.entries():
             key = entry.instance.key
-            if message.job_name is not None and key != InstanceKey(message.namespace, message.job_name):
+            if key.namespace != message.namespace or message.job_name not in (None, key.job_name):
                 continue
             if message.instance_id not in (None, 0, entry.instance.id):
                 continue

@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import trio
 
-from controller.model.member import seen_in_status
+from controller.model.member import Member, seen_in_status
 from controller.model.relaunch.exchange import (
     Accepted,
     Answer,
@@ -39,11 +39,14 @@ Transport = Callable[[], httpx.AsyncBaseTransport]
 
 
 class Supervisors:
-    """One HTTP client for each address, so that a stuck supervisor starves nobody else."""
+    """One HTTP client for each address, so that a stuck supervisor starves nobody else.
+
+    `token` says what is shown to the supervisors of a namespace: nothing that they may not see (design 8, Tenancy).
+    """
 
     def __init__(
         self,
-        token: Callable[[], str | None] = lambda: None,
+        token: Callable[[str], str | None] = lambda _: None,
         transport: Transport | None = None,
         tls: Tls | None = None,
     ) -> None:
@@ -53,15 +56,16 @@ class Supervisors:
         self._clients: dict[str, httpx.AsyncClient] = {}
         self._used: dict[str, float] = {}
 
-    async def ask(self, address: str, request: Request, timeout_sec: float) -> Answer:
-        """Send one request to `address` (`10.0.0.2:1026`) and say what came of it, in `timeout_sec` at most.
+    async def ask(self, member: Member, request: Request, timeout_sec: float) -> Answer:
+        """Send one request to the supervisor of `member` and say what came of it, in `timeout_sec` at most.
 
         Cancelled, the request may or may not have been carried out, as after Silence.SILENT.
         """
+        address = member.address
         client = self._client(address)
         try:
             with trio.fail_after(timeout_sec):
-                status, body = await _exchange(client, self._build(client, request, timeout_sec))
+                status, body = await _exchange(client, self._build(client, member.key.namespace, request, timeout_sec))
         except httpx.ConnectError as error:
             return Unreachable(Silence.REFUSED, f"{address}: {error}")
         except httpx.PoolTimeout:
@@ -107,8 +111,8 @@ class Supervisors:
         self._used[address] = trio.current_time()
         return client
 
-    def _build(self, client: httpx.AsyncClient, request: Request, timeout_sec: float) -> httpx.Request:
-        token = self._token()
+    def _build(self, client: httpx.AsyncClient, namespace: str, request: Request, timeout_sec: float) -> httpx.Request:
+        token = self._token(namespace)
         if self._tls is not None:
             self._tls.look()
         headers = {"Authorization": f"Bearer {token}"} if token else {}

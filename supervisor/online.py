@@ -56,12 +56,12 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
         await nursery.start(keep_serving, local, listeners.control, listeners.operations)
         await nursery.start(serve, probes, listeners.probes, stop)
         if listeners.operations_tcp is not None:
-            remote = operations_app(operations, token)
+            remote = operations_app(operations, token, configuration.settings.pod.namespace)
             add_metrics_route(remote, pod.metrics, gauges)
             url = await nursery.start(serve, remote, listeners.operations_tcp, stop, tls)
             log.info("the operations API is served at %s", url)
         if listeners.node_manager is not None and pod.supervision is not None:
-            app = node_manager_app(pod.supervision.node_manager, token)
+            app = node_manager_app(pod.supervision.node_manager, token, configuration.settings.pod.namespace)
             await nursery.start(serve, app, listeners.node_manager, stop, tls)
             operations.link = link = _link(pod, configuration, token, tls)
             pod.farewell, pod.last_word = link.heartbeat.leave, link.heartbeat.say_goodbye
@@ -73,14 +73,14 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
 
 def _link(pod: Pod, configuration: Configuration, token: TokenFile | None, tls: Tls | None) -> ControllerLink:
     assert pod.supervision is not None, "checked by the caller"
-    section = configuration.settings.supervisor
+    section, namespace = configuration.settings.supervisor, configuration.settings.pod.namespace
     # Imported by the program beforehand; without a controller nobody needs an HTTP client in this process.
     from supervisor.engine.controller_client import ControllerClient
     from supervisor.engine.link import ControllerLink
 
     client = ControllerClient(
         section.controller_url,
-        lambda: token.current(trio.current_time()) if token is not None else None,
+        lambda: token.current_in(namespace, trio.current_time()) if token is not None else None,
         tls=tls,
     )
     return ControllerLink(client, pod.supervision, section.heartbeat_interval_seconds)

@@ -7,13 +7,14 @@
         \"\"\"Stop the engines and keep them stopped.\"\"\"
 
 The docstring's first line is the summary. A handler gets the checked body as `message`, the path's variables by
-name, and answers with a struct; what it raises is answered as `errors.py` says.
+name, and answers with a struct; what it raises is answered as `errors.py` says. It is called only if the caller has
+the role in the namespace of all that the path and the body name.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import ParamSpec, TypeVar
 
 import msgspec
@@ -21,8 +22,9 @@ from quart import Response, request
 
 from controller.api.errors import ERRORS
 from controller.api.route import Parameter, Route
+from controller.api.tenancy import Places
 from supervisor.shared import http_app
-from supervisor.shared.http_app import answer, malformed, received, whole_number
+from supervisor.shared.http_app import answer, demand, malformed, received, whole_number
 from supervisor.shared.tokens import Role, TokenFile
 
 P = ParamSpec("P")
@@ -32,7 +34,9 @@ Raw = Callable[P, Awaitable[Response]]
 
 
 class Routes:
-    def __init__(self, name: str, tokens: TokenFile | None) -> None:
+    def __init__(self, name: str, tokens: TokenFile | None, places: Places | None = None) -> None:
+        """`places` say in which namespace lies what a path or a message names by its id."""
+        self._places = places or {}
         self.app = http_app.application(name, tokens, ERRORS, needs=self._role)
         # `//v1/events` is no route: nobody is sent elsewhere by a mistake.
         self.app.url_map.merge_slashes = False
@@ -134,11 +138,28 @@ class Routes:
         async def served(**variables: str) -> Response:
             _check_query(route)
             _check_headers(route)
-            return await handler(**_arguments(route, variables))
+            arguments = _arguments(route, variables)
+            if route.message is not None:
+                arguments["message"] = await received(route.message)
+            if route.role is not None:
+                for namespace in self._namespaces(arguments):
+                    demand(route.role, namespace)
+            return await handler(**arguments)
 
         self.app.add_url_rule(
             route.rule, " ".join(key), served, methods=[route.method], provide_automatic_options=False
         )
+
+    def _namespaces(self, arguments: Mapping[str, object]) -> Iterator[str]:
+        """Of all that is named. A message that names its namespace lies there, whatever ids it names as well."""
+        message = arguments.get("message")
+        namespace = getattr(message, "namespace", None)
+        if isinstance(namespace, str):
+            yield namespace
+        for name, place in self._places.items():
+            value = arguments.get(name, getattr(message, name, None) if namespace is None else None)
+            if value is not None:
+                yield place(value)
 
     def _role(self, method: str, rule: str | None) -> Role | None:
         """What is not declared is refused anyhow; who may look is told so."""
@@ -148,8 +169,6 @@ class Routes:
 
 def _json(route: Route, handler: Callable[..., Awaitable[A]]) -> Callable[..., Awaitable[Response]]:
     async def answered(**arguments: object) -> Response:
-        if route.message is not None:
-            arguments["message"] = await received(route.message)
         body = await handler(**arguments)
         response = answer(body, route.status)
         if route.location is not None:

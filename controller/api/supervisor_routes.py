@@ -12,7 +12,7 @@ from controller.reception import Reception
 from controller.registry import Registry
 from controller.store.base import Store
 from supervisor import wire
-from supervisor.shared.http_app import Refusal
+from supervisor.shared.http_app import Refusal, caller
 from supervisor.shared.tokens import Role
 from supervisor.wire import ErrorCode
 
@@ -94,7 +94,7 @@ def add_supervisor_routes(
     )
     async def report_hardware_fault(message: wire.HardwareFaultMsg) -> wire.FaultAnswer:
         """Say that a device is faulty; the answer names what will be tried."""
-        return reception.report_hardware_fault(message)
+        return reception.report_hardware_fault(message, lambda namespace: caller().may(Role.NODE, namespace))
 
     @routes.post(
         "/controller/terminate_instance",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import trio
-from quart import Response
+from quart import Response, request
 
 from controller.api.route import NUMBER, Parameter
 from controller.api.routes import Routes
+from controller.api.tenancy import may_see, visible
 from controller.api.views import instance_view, open_run_view
 from controller.clock import wall_clock
 from controller.events import ControllerEvent, EventLog
@@ -16,17 +17,21 @@ from controller.operators import NoSuchRun, Operators
 from controller.registry import Registry
 from controller.store.base import Store
 from supervisor import wire
-from supervisor.shared.event_stream import NDJSON, SSE, event_stream
+from supervisor.shared.event_stream import NDJSON, POSITION, SSE, event_stream
+from supervisor.shared.http_app import caller
 from supervisor.shared.tokens import Role
 
 NO_INSTANCE = {404: "no living instance has this id"}
 NO_RUN = {404: "no run that is open or remembered has this id"}
-LAST_SEEN = "the number of the last event that was seen"
+LAST_SEEN = "the id of the last event that was seen: a number, in server-sent events with the life before it"
 EVENTS_QUERY = (
-    Parameter("since", NUMBER, LAST_SEEN),
+    Parameter("since", POSITION, LAST_SEEN),
     Parameter("follow", "[01]", "0 or 1: whether the answer goes on (1, the default)"),
+    Parameter("namespace", r"[!-~]{1,253}", "the namespace of which events are wanted"),
+    Parameter("instance", NUMBER, "the id of the instance of which events are wanted"),
+    Parameter("kind", r"[a-z]{1,20}", "the kind of events that are wanted, such as run"),
 )
-EVENTS_HEADERS = (Parameter("Last-Event-ID", NUMBER, LAST_SEEN),)
+EVENTS_HEADERS = (Parameter("Last-Event-ID", POSITION, LAST_SEEN),)
 
 
 def add_tool_routes(routes: Routes, registry: Registry, operators: Operators, events: EventLog, store: Store) -> None:
@@ -34,7 +39,8 @@ def add_tool_routes(routes: Routes, registry: Registry, operators: Operators, ev
     async def instances() -> wire.InstancesView:
         """All living instances."""
         now, to_wall = _clocks()
-        return wire.InstancesView(instances=tuple(instance_view(entry, now, to_wall) for entry in registry.entries()))
+        seen = visible(registry.entries(), lambda entry: entry.instance.key.namespace)
+        return wire.InstancesView(instances=tuple(instance_view(entry, now, to_wall) for entry in seen))
 
     @routes.get("/v1/instances/<int:instance_id>", answer=wire.InstanceView, errors=NO_INSTANCE)
     async def instance(instance_id: int) -> wire.InstanceView:
@@ -64,7 +70,7 @@ def add_tool_routes(routes: Routes, registry: Registry, operators: Operators, ev
     @routes.get("/v1/relaunches", answer=wire.RelaunchesView)
     async def relaunches() -> wire.RelaunchesView:
         """The runs that are open, and the last that are closed; newest first."""
-        return wire.RelaunchesView(relaunches=tuple(_runs(registry)))
+        return wire.RelaunchesView(relaunches=tuple(visible(_runs(registry), lambda run: run.namespace)))
 
     @routes.get("/v1/relaunches/<run_id>", answer=wire.RunView, errors=NO_RUN)
     async def one_relaunch(run_id: str) -> wire.RunView:
@@ -97,7 +103,18 @@ def add_tool_routes(routes: Routes, registry: Registry, operators: Operators, ev
     )
     async def follow() -> Response:
         """What happened and happens: one JSON object a line, or server-sent events for who accepts those."""
-        return event_stream(events.ring)
+        rights, asked = caller(), request.args
+
+        def wanted(event: ControllerEvent) -> bool:
+            return event.kind == "gap" or (may_see(rights, event.namespace) and _asked_for(event, asked))
+
+        return event_stream(events.ring, wanted)
+
+
+def _asked_for(event: ControllerEvent, asked: Mapping[str, str]) -> bool:
+    """What is not asked about may be anything."""
+    told = {"namespace": event.namespace, "instance": str(event.instance_id), "kind": event.kind}
+    return all(asked.get(name, value) == value for name, value in told.items())
 
 
 def _where(run: wire.RunView) -> str:

@@ -59,6 +59,8 @@ def open_run_view(recovery: Recovery, instance_id: int, now: float, to_wall: Cal
         steps=(),
         supervisors=(),
         message=recovery.cause.text,
+        namespace=recovery.instance.namespace,
+        job_name=recovery.instance.job_name,
     )
 
 

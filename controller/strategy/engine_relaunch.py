@@ -219,7 +219,7 @@ class _Execution:
 
     async def _send(self, send: Send) -> None:
         member = self._opened.members[send.member].member
-        answer = await self._supervisors.ask(member.address, send.request, send.timeout_sec)
+        answer = await self._supervisors.ask(member, send.request, send.timeout_sec)
         self._leave_order(send, answer)
         if isinstance(answer, Observation):
             # Else the end of a run that found all normal would be judged by an older heartbeat, and reopen it.

@@ -36,8 +36,9 @@ class NodeManager(Protocol):
     def heard(self, run_id: str | None) -> None: ...
 
 
-def node_manager_app(node_manager: NodeManager, token: TokenFile | None) -> QuartTrio:
-    app = application("node-manager", token, errors={}, needs=lambda method, rule: Role.NODE)
+def node_manager_app(node_manager: NodeManager, token: TokenFile | None, namespace: str = "default") -> QuartTrio:
+    """`namespace` is this pod's: tokens that are bound to another are refused."""
+    app = application("node-manager", token, errors={}, needs=lambda method, rule: Role.NODE, namespace=namespace)
 
     async def commanded(command: Command) -> Response:
         try:

@@ -85,8 +85,9 @@ class Operations(Protocol):
     def follow(self, names: Sequence[str], backlog: Sequence[wire.LogLine]) -> AsyncIterator[wire.LogLine]: ...
 
 
-def operations_app(operations: Operations, token: TokenFile | None) -> QuartTrio:
-    app = application("operations", token, ERRORS)
+def operations_app(operations: Operations, token: TokenFile | None, namespace: str = "default") -> QuartTrio:
+    """`namespace` is this pod's: tokens that are bound to another are refused."""
+    app = application("operations", token, ERRORS, namespace=namespace)
 
     @app.get("/v1/units")
     async def overview() -> Response:

@@ -6,6 +6,7 @@ reading, costs nothing. What it asks for too late is told as a gap. What an even
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
@@ -32,6 +33,8 @@ class EventRing(Generic[E]):
 
     def __init__(self, gap: Callable[[int, int], E], *, kept: int = KEPT) -> None:
         """`gap` makes the event that stands for those from its first to its second argument; it has the latter's id."""
+        self.life = secrets.token_hex(4)
+        """Tells the numbers of this life from those of another."""
         self._gap = gap
         self._events: deque[E] = deque(maxlen=kept)
         self._next = 1

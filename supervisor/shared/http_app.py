@@ -6,18 +6,22 @@ nothing: Quart runs plain functions in a worker thread, where the state they rea
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import msgspec
 import trio
-from quart import Response, request
+from quart import Response, g, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from supervisor import wire
-from supervisor.shared.tokens import Role, TokenFile
+from supervisor.shared.error_window import ErrorWindow
+from supervisor.shared.tokens import EVERY_RIGHT, Rights, Role, TokenFile
 from supervisor.wire import ErrorCode
+
+log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 1 << 20
 BODY_SEC = 15.0
@@ -61,7 +65,7 @@ def by_method(method: str, rule: str | None) -> Role:
 
 
 class Denied(Exception):
-    """No token, or a wrong one, or one that may do less."""
+    """No token, or a wrong one, or one that may do less, or nothing there."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -74,18 +78,22 @@ def application(
     errors: Errors,
     *,
     needs: Needs = by_method,
+    namespace: str | None = None,
 ) -> QuartTrio:
-    """An empty application; with `tokens`, every request has to show one with the role that it needs."""
+    """An empty application; with `tokens`, every request has to show one with the role that it needs.
+
+    `namespace` is the one in which all of it lies; without one, routes ask for themselves (`demand`).
+    """
     app = QuartTrio(name, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
     app.config["BODY_TIMEOUT"] = BODY_SEC
     if tokens is not None:
-        app.before_request(_checked(tokens, needs))
+        app.before_request(_checked(tokens, needs, namespace))
     for kind, (status, code) in errors.items():
         app.register_error_handler(kind, _refusing(status, code))
     app.register_error_handler(wire.WireError, _refusing(400, ErrorCode.MALFORMED))
     app.register_error_handler(Refusal, _refused)
-    app.register_error_handler(Denied, _denied)
+    app.register_error_handler(Denied, _denying())
     app.register_error_handler(HTTPException, _http_error)
     return app
 
@@ -113,7 +121,20 @@ async def received(message: type[Message]) -> Message:
     return wire.decode(message, body)
 
 
-def _checked(tokens: TokenFile, needs: Needs) -> Callable[[], Awaitable[None]]:
+def caller() -> Rights:
+    """What the sender of the present request may do."""
+    rights: Rights = g.get("rights", EVERY_RIGHT)
+    return rights
+
+
+def demand(role: Role, namespace: str) -> None:
+    """Raise Denied unless the sender of the present request may do that there."""
+    if not caller().may(role, namespace):
+        needed = f"{request.method} {request.path} needs the role {role.name.lower()} in namespace {namespace}"
+        raise Denied(403, f"{needed}; this token grants {caller()}")
+
+
+def _checked(tokens: TokenFile, needs: Needs, namespace: str | None) -> Callable[[], Awaitable[None]]:
     async def check() -> None:
         needed = needs(request.method, request.url_rule.rule if request.url_rule else None)
         if needed is None:
@@ -121,14 +142,33 @@ def _checked(tokens: TokenFile, needs: Needs) -> Callable[[], Awaitable[None]]:
         shown = request.headers.get("authorization")
         if shown is None:
             raise Denied(401, "a token is needed: send `Authorization: Bearer TOKEN`")
-        role = tokens.role_of(shown, trio.current_time())
-        if role is None:
+        rights = tokens.rights_of(shown, trio.current_time())
+        if rights is None:
             raise Denied(403, "this token is not the right one")
-        if role < needed:
+        role = rights.role if namespace is None else rights.role_in(namespace)
+        if role is None or role < needed:
             what = f"{request.method} {request.path} needs the role {needed.name.lower()}"
-            raise Denied(403, f"{what}; this token has the role {role.name.lower()}")
+            where = f" in namespace {namespace}" if namespace is not None and role is None else ""
+            raise Denied(403, f"{what}{where}; this token grants {rights}")
+        g.rights = rights
 
     return check
+
+
+def _denying() -> Callable[[Denied], Awaitable[Response]]:
+    """Every refusal of a caller is logged, but the same one from the same address once in a while only."""
+    told = ErrorWindow()
+
+    async def deny(error: Denied) -> Response:
+        client = request.remote_addr or "the socket"
+        held_back = told.admit(f"{client} {error}", trio.current_time())
+        if held_back is not None:
+            log.warning("refused %s: %s", client, error, extra={"status": error.status, "held_back": held_back})
+        response = refusal(error.status, ErrorCode.UNAUTHORIZED, str(error))
+        response.headers["WWW-Authenticate"] = "Bearer"
+        return response
+
+    return deny
 
 
 def _refusing(status: int, code: ErrorCode) -> Callable[[Exception], Awaitable[Response]]:
@@ -140,12 +180,6 @@ def _refusing(status: int, code: ErrorCode) -> Callable[[Exception], Awaitable[R
 
 async def _refused(refused: Refusal) -> Response:
     return answer(refused.body, refused.status)
-
-
-async def _denied(error: Denied) -> Response:
-    response = refusal(error.status, ErrorCode.UNAUTHORIZED, str(error))
-    response.headers["WWW-Authenticate"] = "Bearer"
-    return response
 
 
 async def _http_error(error: HTTPException) -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
@@ -34,15 +35,59 @@ class Role(IntEnum):
 
 
 ROLES = {role.name.lower(): role for role in Role}
-Rights = tuple[tuple[bytes, Role], ...]
-"""Which token may do what, in the order of the file."""
+EXPECTED = f"expected TOKEN, ROLE TOKEN or ROLE@NAMESPACE TOKEN, with a ROLE of {', '.join(ROLES)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one line of the file grants."""
+
+    role: Role
+    namespace: str | None = None
+    """None: in every namespace."""
+
+    def __str__(self) -> str:
+        return f"{self.role.name.lower()}{f' in namespace {self.namespace}' if self.namespace is not None else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What the caller may do: all that the lines with its token grant."""
+
+    grants: tuple[Grant, ...]
+
+    @property
+    def role(self) -> Role:
+        """The highest that it has anywhere."""
+        return max(grant.role for grant in self.grants)
+
+    def role_in(self, namespace: str) -> Role | None:
+        return max((grant.role for grant in self.grants if grant.namespace in (None, namespace)), default=None)
+
+    def may(self, role: Role, namespace: str) -> bool:
+        found = self.role_in(namespace)
+        return found is not None and found >= role
+
+    def may_everywhere(self, role: Role) -> bool:
+        return any(grant.namespace is None and grant.role >= role for grant in self.grants)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.grants))
+
+
+EVERY_RIGHT = Rights((Grant(Role.NODE),))
+"""Of everybody, where no token is asked for."""
+
+Lines = tuple[tuple[bytes, Grant], ...]
+"""Tokens and what they grant, in the order of the file."""
 
 
 class TokenFile:
     """The tokens that callers must show, and the one that we show ourselves.
 
-    A line is `TOKEN`, which may do everything, or `ROLE TOKEN`; a role may have several tokens. Empty lines and those
-    that begin with `#` mean nothing.
+    A line is `TOKEN`, which may do everything, `ROLE TOKEN`, or `ROLE@NAMESPACE TOKEN`, which grants the role in that
+    namespace only. A role may have several tokens, and a token several lines. Empty lines and those that begin with
+    `#` mean nothing.
     """
 
     def __init__(self, path: Path, now: float) -> None:
@@ -50,23 +95,34 @@ class TokenFile:
         self._path = path
         self._looked = now
         self._stamp = self._stat()
-        self._rights = self._read()
-        self._old: tuple[Rights, float] | None = None
+        self._lines = self._read()
+        self._old: tuple[Lines, float] | None = None
 
     def current(self, now: float) -> str:
-        """What we show: the first token of those that may do most."""
+        """What a command shows: the first token of those that may do most."""
         self._look(now)
-        return max(self._rights, key=lambda right: right[1])[0].decode()
+        return _strongest(self._lines).decode()
 
-    def role_of(self, authorization: str | None, now: float) -> Role | None:
+    def current_in(self, namespace: str, now: float) -> str | None:
+        """What a program shows to those of `namespace`: a token of theirs, else one that is bound to none.
+
+        Never another namespace's: who gets to see a token can use it.
+        """
+        self._look(now)
+        for wanted in (namespace, None):
+            if found := tuple(line for line in self._lines if line[1].namespace == wanted):
+                return _strongest(found).decode()
+        return None
+
+    def rights_of(self, authorization: str | None, now: float) -> Rights | None:
         """What the sender of this Authorization header may do; takes the same time whatever is wrong."""
         self._look(now)
         scheme, _, shown = (authorization or "").partition(" ")
-        valid = self._rights
+        valid = self._lines
         if self._old is not None and now < self._old[1]:
             valid += self._old[0]
-        right = [role for token, role in valid if hmac.compare_digest(shown.strip().encode(), token)]
-        return max(right, default=None) if scheme.lower() == "bearer" else None
+        grants = tuple(grant for token, grant in valid if hmac.compare_digest(shown.strip().encode(), token))
+        return Rights(grants) if grants and scheme.lower() == "bearer" else None
 
     def _look(self, now: float) -> None:
         if now - self._looked < LOOK_SEC:
@@ -76,15 +132,15 @@ class TokenFile:
             stamp = self._stat()
             if stamp == self._stamp:
                 return
-            rights = self._read()
+            lines = self._read()
         except TokenError as error:
             # Half-way through a replacement, or a mistake: the fleet must not be locked out by it.
             log.error("keeping the old tokens: %s", error)
             return
         self._stamp = stamp
-        if rights != self._rights:
-            self._old = (self._rights, now + OLD_TOKEN_SEC)
-            self._rights = rights
+        if lines != self._lines:
+            self._old = (self._lines, now + OLD_TOKEN_SEC)
+            self._lines = lines
             log.info("token file read anew", extra={"path": str(self._path)})
 
     def _stat(self) -> tuple[int, int, int]:
@@ -94,7 +150,7 @@ class TokenFile:
             raise TokenError(f"cannot read the token file {self._path}: {error.strerror}") from error
         return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
-    def _read(self) -> Rights:
+    def _read(self) -> Lines:
         try:
             lines = self._path.read_text("ascii").splitlines()
         except OSError as error:
@@ -102,16 +158,22 @@ class TokenFile:
         except UnicodeDecodeError as error:
             raise TokenError(f"the token file {self._path} holds something else than ASCII text") from error
         words = ((number, line.split()) for number, line in enumerate(lines, 1))
-        rights = tuple(self._right(number, line) for number, line in words if line and not line[0].startswith("#"))
-        if not rights:
+        found = tuple(self._line(number, line) for number, line in words if line and not line[0].startswith("#"))
+        if not found:
             raise TokenError(f"the token file {self._path} holds no token")
-        return rights
+        return found
 
-    def _right(self, number: int, words: list[str]) -> tuple[bytes, Role]:
+    def _line(self, number: int, words: list[str]) -> tuple[bytes, Grant]:
         """Never tells what was found: it may be a secret."""
         match words:
             case [token]:
-                return token.encode(), Role.NODE
-            case [name, token] if name in ROLES:
-                return token.encode(), ROLES[name]
-        raise TokenError(f"{self._path}:{number}: expected TOKEN or ROLE TOKEN, with a ROLE of {', '.join(ROLES)}")
+                return token.encode(), Grant(Role.NODE)
+            case [granted, token]:
+                name, at, namespace = granted.partition("@")
+                if name in ROLES and bool(at) == bool(namespace):
+                    return token.encode(), Grant(ROLES[name], namespace or None)
+        raise TokenError(f"{self._path}:{number}: {EXPECTED}")
+
+
+def _strongest(lines: Lines) -> bytes:
+    return max(lines, key=lambda line: line[1].role)[0]

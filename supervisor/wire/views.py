@@ -207,6 +207,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[RunStepView, ...]
     supervisors: tuple[str, ...]
     message: str = ""
+    namespace: str = "default"
+    job_name: str = ""
 
 
 class LeaderView(msgspec.Struct, frozen=True, kw_only=True):

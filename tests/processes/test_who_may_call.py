@@ -51,7 +51,7 @@ async def test_roles_decide_what_a_token_may_do_and_a_refusal_has_no_effect(tmp_
             assert [answer.status_code for answer in answers] == [401, 403, 403]
             assert answers[0].headers["www-authenticate"] == "Bearer"
             assert {answer.json()["error"] for answer in answers} == {"unauthorized"}
-            needed = f"POST {path} needs the role operate; this token has the role read"
+            needed = f"POST {path} needs the role operate; this token grants read"
             assert answers[2].json()["message"] == needed
         assert (await running.units())["web"].pid == pid, "the socket of this pod needs no token"
         for token, state in (("operator", "stop"), ("supervisor", "start")):
@@ -94,5 +94,5 @@ async def test_a_token_file_that_grants_something_unknown_is_a_configuration_err
     (tmp_path / "tokens").write_text("admin s3cret\n")
     done = await podvisor(*write_files(tmp_path, UNITS, settings))
     assert done.returncode == 78
-    assert f"auth.token_file: {tmp_path}/tokens:1: expected TOKEN or ROLE TOKEN" in done.stderr
+    assert f"auth.token_file: {tmp_path}/tokens:1: expected TOKEN, ROLE TOKEN or ROLE@NAMESPACE TOKEN" in done.stderr
     assert "s3cret" not in done.stderr

@@ -13,6 +13,8 @@ from trio.testing import MockClock
 from controller.app import compose
 from controller.election import Leadership
 from controller.events import ControllerEvent, EventLog
+from controller.model.member import Member
+from controller.model.registration import member_of
 from controller.model.relaunch.exchange import Probe, Refused, Silence, Unreachable
 from controller.model.settings import RelaunchSettings
 from controller.policy import Policy
@@ -260,6 +262,11 @@ async def test_people_see_who_cannot_be_reached_and_why(autojump_clock: MockCloc
         assert "no answer within 2 s" in told[1]
 
 
+def member(ip: str, port: int) -> Member:
+    message = registration(0, pod_ip=ip, nm_port=str(port))
+    return member_of(message, message.business_port, message.mgmt_port, 0.0)
+
+
 ROLES = "read looker\noperate operator\nnode supervisor\n"
 
 
@@ -328,8 +335,8 @@ async def test_the_controller_shows_its_token_to_supervisors(autojump_clock: Moc
 
     async with open_memory_network() as network:
         network.listen("10.0.0.1", 1026, application)
-        supervisors = Supervisors(lambda: "secret", lambda: network.transport("controller"))
-        await supervisors.ask("10.0.0.1:1026", Probe("run"), 2)
+        supervisors = Supervisors(lambda _: "secret", lambda: network.transport("controller"))
+        await supervisors.ask(member("10.0.0.1", 1026), Probe("run"), 2)
         await supervisors.aclose()
     assert seen == ["Bearer secret"]
 
@@ -374,19 +381,19 @@ async def test_errors_of_supervisors_are_values(autojump_clock: MockClock) -> No
         network.listen("silent", 1, silent)
         supervisors = Supervisors(transport=lambda: network.transport("controller"))
         began = trio.current_time()
-        answer = await supervisors.ask("nobody:1", Probe(""), 2)
+        answer = await supervisors.ask(member("nobody", 1), Probe(""), 2)
         assert isinstance(answer, Unreachable)
         assert answer.kind is Silence.REFUSED
-        answer = await supervisors.ask("rambling:1", Probe(""), 2)
+        answer = await supervisors.ask(member("rambling", 1), Probe(""), 2)
         assert isinstance(answer, Refused)
         assert answer.code is wire.ErrorCode.FAILED
-        answer = await supervisors.ask("silent:1", Probe(""), 2)
+        answer = await supervisors.ask(member("silent", 1), Probe(""), 2)
         assert isinstance(answer, Unreachable)
         assert answer.kind is Silence.SILENT
         assert trio.current_time() - began < 2.1
         network.partition("controller", "silent")
         await supervisors.close_idle(trio.current_time() + 301)
-        answer = await supervisors.ask("silent:1", Probe(""), 2)
+        answer = await supervisors.ask(member("silent", 1), Probe(""), 2)
         assert isinstance(answer, Unreachable)
         assert answer.kind is Silence.SILENT
         await supervisors.aclose()

@@ -28,4 +28,6 @@ def view(record: RunRecord, to_wall: Callable[[float], str]) -> RunView:
         ),
         supervisors=tuple(member.address for member in record.members),
         message=record.message or record.cause.text,
+        namespace=record.instance.namespace,
+        job_name=record.instance.job_name,
     )
