@@ -19,7 +19,8 @@ from controller.api.tenancy import places
 from controller.api.tool_routes import add_tool_routes
 from controller.center import Center
 from controller.door import Controller, Door
-from controller.election import Leader, Leadership, MemoryElection
+from controller.election import Leader, Leadership
+from controller.elections import election_of
 from controller.events import EventLog
 from controller.lead import lead
 from controller.operators import Operators
@@ -27,7 +28,6 @@ from controller.policy import Policy
 from controller.reception import Reception
 from controller.registry import Registry
 from controller.settings import Settings
-from controller.store.memory import MemoryStore
 from controller.strategy.engine_relaunch import EngineRelaunch
 from controller.supervisors import Supervisors
 from controller.terms import Terms
@@ -91,8 +91,7 @@ async def main(settings: Settings) -> None:
         lambda namespace: tokens.current_in(namespace, trio.current_time()) if tokens else None, tls=tls
     )
     stop = trio.Event()
-    our_url = settings.controller.advertise_url or url_of(listener, tls is not None)
-    election = MemoryElection(our_url, MemoryStore())
+    election = election_of(settings, settings.controller.advertise_url or url_of(listener, tls is not None))
 
     def is_ready() -> bool:
         return not stop.is_set()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from controller.door import Controller, Door
 from controller.election import Election, Leadership
-from controller.store.base import Deposed
+from controller.store.base import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +25,15 @@ async def lead(election: Election, compose: Compose, door: Door) -> None:
                     log.info("this controller leads", extra={"term": controller.registry.terms.current})
                     with door.opened(controller):
                         await controller.center.run()
-            except* Deposed as refused:
-                leadership.lose(f"a write was refused: {refused}")
+            except* StoreError as failed:
+                leadership.lose(str(_first(failed)))
         log.warning(
             "leadership lost: %s; this controller commands nobody and stands for election again", leadership.reason
         )
+
+
+def _first(failed: BaseExceptionGroup[StoreError]) -> BaseException:
+    first: BaseException = failed
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first

@@ -27,8 +27,11 @@ from supervisor.settings_file import (
     setting,
     text,
     tls_mistakes,
+    url,
+    url_list,
     word,
 )
+from supervisor.shared.listening import ANY_ADDRESS
 
 FOREIGN = {
     "supervisor": None,
@@ -38,7 +41,9 @@ FOREIGN = {
 
 HOUR = 3600.0
 TAKE_OVER_SEC = 15.0
-"""How long a supervisor may hear nothing of a run while another controller takes it over."""
+"""How long a supervisor may hear nothing of a run while the one controller there is restarts."""
+TAKE_OVER_LEASES = 2.0
+"""The same while another of several controllers takes over, in leases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +51,27 @@ class ControllerSection:
     host: str = setting(word, "127.0.0.1", "address to listen on; anything but loopback needs [auth]")
     port: int = setting(integer(0, 65535), 1026, "TCP port of the API; 0 picks a free one")
     probe_port: int = setting(integer(0, 65535), 1027, "TCP port of /livez and /readyz, without a token; 0 picks one")
-    advertise_url: str = setting(
-        text, "", "URL at which supervisors and the other controllers reach this one; default: host and port"
+    advertise_url: str | None = setting(
+        url, None, "URL at which supervisors reach this controller, as a standby tells them; default: host and port"
     )
     state_dir: str = setting(text, "", "where a store keeps its files; the memory store keeps none")
     store: str = setting(one_of("memory", "sqlite", "etcd"), "memory", "where instances and runs are kept")
     log_level: str = setting(one_of("debug", "info", "warning", "error"), "info", "the least level logged")
     log_format: str = setting(one_of("json", "text"), "json", "one JSON object a line, or text for people")
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdSection:
+    """With `store = "etcd"`: where several controllers keep what they share, and elect the one that leads."""
+
+    endpoints: tuple[str, ...] = setting(url_list, (), 'one or more URLs such as "http://etcd-0:2379"')
+    prefix: str = setting(word, "/podvisor/", "of all keys; fleets that share an etcd need different ones")
+    lease_sec: int = setting(integer(2, 60), 5, "of the leader; another leads at most two of them after it went silent")
+    user: str = setting(text, "", "whom to log in as, if etcd asks for it")
+    password_file: str = setting(text, "", "file with the user's password")
+    ca: str = setting(text, "", "CA that has signed etcd's certificate; default: those of this machine")
+    cert: str = setting(text, "", "certificate that we show to etcd")
+    key: str = setting(text, "", "its key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +148,7 @@ class TlsSection:
 @dataclass(frozen=True, slots=True)
 class Settings:
     controller: ControllerSection = ControllerSection()
+    etcd: EtcdSection = EtcdSection()
     instance: InstanceSection = InstanceSection()
     fault_tolerance_config: FaultToleranceSection = FaultToleranceSection()
     auth: AuthSection = AuthSection()
@@ -162,6 +182,7 @@ class Settings:
 
 SECTIONS: Mapping[str, type] = {
     "controller": ControllerSection,
+    "etcd": EtcdSection,
     "instance": InstanceSection,
     "fault_tolerance_config": FaultToleranceSection,
     "auth": AuthSection,
@@ -170,7 +191,6 @@ SECTIONS: Mapping[str, type] = {
 
 NOT_CARRIED_OUT: Mapping[str, str] = {
     "controller.state_dir": 'not carried out yet: the store "memory" keeps no files',
-    "controller.store": 'only "memory" is carried out yet',
     "fault_tolerance_config.on_member_lost": 'only "restart-all" is carried out yet',
     "fault_tolerance_config.rejoin_timeout_sec": 'not carried out yet: on_member_lost is "restart-all"',
     "fault_tolerance_config.max_phase2_fraction": "this brake is not carried out yet",
@@ -185,6 +205,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Settings:
     values = read_sections(path, environment, sections, foreign=FOREIGN, relations=_relations)
     return Settings(
         controller=build(ControllerSection, values["controller"]),
+        etcd=build(EtcdSection, values["etcd"]),
         instance=build(InstanceSection, values["instance"]),
         fault_tolerance_config=build(FaultToleranceSection, values["fault_tolerance_config"]),
         auth=build(AuthSection, values["auth"]),
@@ -195,9 +216,16 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Settings:
 def _relations(values: Sections) -> Iterator[Mistake]:
     yield from _not_carried_out(values)
     tls = build(TlsSection, values["tls"])
-    yield from _safe_to_serve(build(ControllerSection, values["controller"]), build(AuthSection, values["auth"]), tls)
+    controller, etcd = build(ControllerSection, values["controller"]), build(EtcdSection, values["etcd"])
+    yield from _safe_to_serve(controller, build(AuthSection, values["auth"]), tls)
     yield from tls_mistakes(tls.cert, tls.key, tls.client_ca)
-    yield from _periods(build(FaultToleranceSection, values["fault_tolerance_config"]))
+    if controller.store == "sqlite":
+        yield Mistake("controller", "store", '"sqlite" is not carried out yet')
+    take_over_sec = TAKE_OVER_SEC
+    if controller.store == "etcd":
+        yield from _elects(controller, etcd)
+        take_over_sec = TAKE_OVER_LEASES * etcd.lease_sec
+    yield from _periods(build(FaultToleranceSection, values["fault_tolerance_config"]), take_over_sec)
 
 
 def _not_carried_out(values: Sections) -> Iterator[Mistake]:
@@ -219,7 +247,23 @@ def _safe_to_serve(controller: ControllerSection, auth: AuthSection, tls: TlsSec
         )
 
 
-def _periods(fault: FaultToleranceSection) -> Iterator[Mistake]:
+def _elects(controller: ControllerSection, etcd: EtcdSection) -> Iterator[Mistake]:
+    if not etcd.endpoints:
+        yield Mistake("etcd", "endpoints", 'must be set, because controller.store is "etcd"')
+    if not etcd.prefix.endswith("/"):
+        yield Mistake("etcd", "prefix", f"{etcd.prefix!r} must end with /, or it could begin another fleet's keys")
+    if controller.host.strip("[]") in ANY_ADDRESS and controller.advertise_url is None:
+        yield Mistake(
+            "controller",
+            "advertise_url",
+            f"must be set, because {controller.host} says nothing about where supervisors reach this controller",
+        )
+    for one, other in (("user", "password_file"), ("cert", "key")):
+        if bool(getattr(etcd, one)) != bool(getattr(etcd, other)):
+            yield Mistake("etcd", one, f"must be set together with etcd.{other}")
+
+
+def _periods(fault: FaultToleranceSection, take_over_sec: float) -> Iterator[Mistake]:
     section = "fault_tolerance_config"
     if fault.engine_restart_freeze_sec <= fault.engine_relaunch_complete_timeout_sec:
         yield Mistake(
@@ -229,13 +273,13 @@ def _periods(fault: FaultToleranceSection) -> Iterator[Mistake]:
             f" engine_relaunch_complete_timeout_sec ({fault.engine_relaunch_complete_timeout_sec:g} s):"
             " a supervisor would end itself while its engine may still load",
         )
-    silence = 3 * fault.engine_relaunch_poll_interval_sec + TAKE_OVER_SEC
+    silence = 3 * fault.engine_relaunch_poll_interval_sec + take_over_sec
     if fault.engine_restart_freeze_silence_sec < silence:
         yield Mistake(
             section,
             "engine_restart_freeze_silence_sec",
             f"{fault.engine_restart_freeze_silence_sec:g} s must be at least {silence:g} s:"
-            f" three times engine_relaunch_poll_interval_sec plus {TAKE_OVER_SEC:g} s to take a run over",
+            f" three times engine_relaunch_poll_interval_sec plus {take_over_sec:g} s to take a run over",
         )
     if fault.engine_relaunch_backoff_max_sec < fault.engine_relaunch_backoff_sec:
         yield Mistake(

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from supervisor.identity import Pod, pod_of
 from supervisor.settings_file import (
@@ -30,11 +29,12 @@ from supervisor.settings_file import (
     setting,
     text_list,
     tls_mistakes,
+    url_list,
     word,
 )
 from supervisor.unit.model import Unit
 from supervisor.unit.stop_budget import stop_budget
-from supervisor.unit.values import Mismatch, list_of, mapped, matching
+from supervisor.unit.values import Mismatch, mapped, matching
 
 __all__ = [
     "ConfigurationError",
@@ -51,6 +51,7 @@ SHUTDOWN_MARGIN_SEC = 5.0
 
 FOREIGN: Foreign = {
     "controller": None,
+    "etcd": None,
     "instance": None,
     "pd": None,
     "fault_tolerance_config": frozenset({
@@ -83,14 +84,6 @@ def _port_range(written: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def _with_a_port_that_is_one(written: str) -> str:
-    try:
-        urlsplit(written).port  # noqa: B018  # reading it checks it
-    except ValueError:
-        raise Mismatch from None
-    return written
-
-
 def _address_and_port(written: str) -> tuple[str, int]:
     host, _, port = written.rpartition(":")
     try:
@@ -106,8 +99,6 @@ _listening_address = mapped(
     matching(r"(\[[0-9a-fA-F:.]+\]|[0-9.]+):\d{1,5}", 'an address and a port such as "127.0.0.1:1028"'),
     _address_and_port,
 )
-_http_url = mapped(matching(r"https?://[^\s/]+/?", 'a URL such as "http://controller:1026"'), _with_a_port_that_is_one)
-_urls = list_of(_http_url, 'one or more URLs such as "http://controller:1026"')
 _ports = mapped(matching(r"\d{1,5}-\d{1,5}", 'a range of ports such as "29500-29599"'), _port_range)
 _tcp_port = integer(0, 65535)
 
@@ -126,7 +117,7 @@ class SupervisorSection:
     )
     socket: str | None = setting(word, None, "control socket; default: podvisor.sock in the run directory")
     state_dir: str | None = setting(word, None, "what survives a container; default: the run directory")
-    controller_url: tuple[str, ...] = setting(_urls, (), "the controller, or several; none: no gang")
+    controller_url: tuple[str, ...] = setting(url_list, (), "the controller, or several; none: no gang")
     job_name: str = setting(word, "", "name of the instance; default: from the platform, else the pod's name")
     model_name: str = setting(word, "", "name of the model, for the controller")
     role: str = setting(one_of("union", "prefill", "decode", "encode"), "union", "part in disaggregated serving")

@@ -14,7 +14,8 @@ One file may serve both programs, so each names the other's sections and keys as
 `supervisor.wire` and `supervisor.shared` this module is all of `supervisor` that `controller` imports.
 
 Converters for fields: `boolean`, `integer(min, max)`, `number(min, max)` (a plain number),
-`duration(min, max)` (seconds or "1min 30s"), `text`, `word` (not empty), `text_list`, `one_of(…)`, `port`.
+`duration(min, max)` (seconds or "1min 30s"), `text`, `word` (not empty), `text_list`, `one_of(…)`, `port`,
+`url`, `url_list`.
 """
 
 from __future__ import annotations
@@ -25,15 +26,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.quantities import duration
 from supervisor.unit.suggest import unknown
 from supervisor.unit.toml_lines import Document, SyntaxProblem, read_json, read_toml
 from supervisor.unit.values import (
+    Mismatch,
     UnexpectedValue,
     boolean,
     integer,
+    list_of,
+    mapped,
+    matching,
     number,
     one_of,
     port,
@@ -44,7 +50,8 @@ from supervisor.unit.values import (
 
 __all__ = [
     "ConfigurationError", "Key", "Mistake", "Problem", "Sections", "boolean", "build", "duration", "integer",
-    "keys_of", "number", "one_of", "port", "read_sections", "setting", "text", "text_list", "tls_mistakes", "word",
+    "keys_of", "number", "one_of", "port", "read_sections", "setting", "text", "text_list", "tls_mistakes", "url",
+    "url_list", "word",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -81,6 +88,17 @@ def tls_mistakes(cert: str | None, key: str | None, client_ca: str | None) -> It
     if missing and len(missing) < len(values):
         yield Mistake("tls", missing[0], f"must be set with the other two; missing: {', '.join(missing)}")
 
+
+def _with_a_port_that_is_one(written: str) -> str:
+    try:
+        urlsplit(written).port  # noqa: B018  # reading it checks it
+    except ValueError:
+        raise Mismatch from None
+    return written.rstrip("/")
+
+
+url = mapped(matching(r"https?://[^\s/]+/?", 'a URL such as "http://controller:1026"'), _with_a_port_that_is_one)
+url_list = list_of(url, 'one or more URLs such as "http://controller:1026"')
 
 Foreign = Mapping[str, frozenset[str] | None]
 """The other program's sections (None: all of it) and keys."""

@@ -99,7 +99,7 @@ async def test_a_taken_port_is_named_with_its_holder() -> None:
     "settings, said",
     [
         ({"HOST": "0.0.0.0"}, "set auth.token_file"),
-        ({"STORE": "etcd"}, 'only "memory"'),
+        ({"STORE": "etcd"}, "etcd.endpoints: must be set"),
         ({"PROT": "1"}, "PROT"),
     ],
 )

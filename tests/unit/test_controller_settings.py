@@ -9,6 +9,8 @@ import pytest
 from controller.settings import load
 from supervisor.settings_file import ConfigurationError
 
+ETCD = "[controller]\nstore = 'etcd'\nhost = '127.0.0.1'\n[etcd]\nendpoints = ['http://etcd:2379']\n"
+
 
 def written(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "podvisor.toml"
@@ -52,7 +54,17 @@ def test_the_supervisors_part_of_a_shared_file_is_left_alone(tmp_path: Path) -> 
     [
         ("[controller]\nhost = '0.0.0.0'", "set auth.token_file"),
         ("[controller]\nport = 5\nprobe_port = 5", "must differ from port"),
-        ("[controller]\nstore = 'etcd'", 'only "memory" is carried out'),
+        ("[controller]\nstore = 'sqlite'", "is not carried out yet"),
+        ("[controller]\nstore = 'etcd'", "etcd.endpoints: must be set"),
+        (f"{ETCD}prefix = 'fleet'", "'fleet' must end with /"),
+        (f"{ETCD}user = 'root'", "etcd.user: must be set together with etcd.password_file"),
+        (f"{ETCD}cert = 'x'", "etcd.cert: must be set together with etcd.key"),
+        (f"{ETCD}lease_sec = 1", "from 2 to 60"),
+        (f"{ETCD}lease_sec = 30", "must be at least 75 s: three times"),
+        (
+            f"{ETCD}[auth]\nallow_anonymous = true\n".replace("127.0.0.1", "0.0.0.0"),
+            "advertise_url: must be set, because 0.0.0.0",
+        ),
         ("[controller]\nstroe = 'memory'", "store"),
         ("[controller]\nstate_dir = '/var/lib'", "not carried out"),
         ("[tls]\ncert = 'x'", "must be set with the other two; missing: key, client_ca"),
@@ -88,3 +100,8 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as error:
         load(written(tmp_path, "[controller]\nport = -1\nstore = 'papyrus'\n"), {})
     assert len(error.value.problems) == 2
+
+
+def test_several_controllers_take_over_in_two_leases(tmp_path: Path) -> None:
+    settings = load(written(tmp_path, f"{ETCD}lease_sec = 20"), {})
+    assert (settings.etcd.lease_sec, settings.etcd.endpoints) == (20, ("http://etcd:2379",))

@@ -1,0 +1,112 @@
+"""A real etcd of one node on loopback, with a directory and ports of its own; it ends with the block."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+import trio
+
+PROGRAM = shutil.which("etcd")
+PATIENCE_SEC = 60.0
+
+needs_etcd = pytest.mark.skipif(PROGRAM is None, reason="no etcd here: install etcd-server")
+
+
+@dataclass(eq=False)
+class RealEtcd:
+    directory: Path
+    port: int
+    peer_port: int
+    process: trio.Process | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Until it answers. What it had acknowledged before is there again."""
+        assert PROGRAM is not None
+        peers = f"http://127.0.0.1:{self.peer_port}"
+        arguments = {
+            "data-dir": str(self.directory),
+            "listen-client-urls": self.url,
+            "advertise-client-urls": self.url,
+            "listen-peer-urls": peers,
+            "initial-advertise-peer-urls": peers,
+            "initial-cluster": f"default={peers}",
+            "log-level": "error",
+        }
+        command = [PROGRAM, *(f"--{name}={value}" for name, value in arguments.items())]
+        log = self.directory.with_suffix(".log").open("ab")
+        with log:
+            self.process = await trio.lowlevel.open_process(command, stdout=log, stderr=log, env=os.environ)
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False) as client:
+            with trio.fail_after(PATIENCE_SEC):
+                while not await _answers(client):
+                    assert self.process.poll() is None, self.directory.with_suffix(".log").read_text()[-2000:]
+                    await trio.sleep(0.05)
+
+    async def kill(self) -> None:
+        """As by kill -9."""
+        assert self.process is not None
+        # It may be stopped.
+        self.process.send_signal(signal.SIGKILL)
+        with trio.fail_after(PATIENCE_SEC):
+            await self.process.wait()
+
+    def stop(self) -> None:
+        """It neither answers nor refuses, until `go_on`."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    async def compact(self) -> None:
+        """Everything but the newest values is forgotten, at once."""
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False) as client:
+            revision = (await client.post("/v3/kv/range", json={"key": "AA=="})).json()["header"]["revision"]
+            answer = await client.post("/v3/kv/compaction", json={"revision": revision, "physical": True})
+            assert answer.status_code == 200, answer.text
+
+
+async def _answers(client: httpx.AsyncClient) -> bool:
+    try:
+        # It makes a read that needs a majority, and asks for no user.
+        return (await client.get("/health", timeout=2)).json() == {"health": "true"}
+    except httpx.TransportError:
+        return False
+
+
+@asynccontextmanager
+async def real_etcd(directory: Path) -> AsyncIterator[RealEtcd]:
+    client, peer = _free_ports(2)
+    etcd = RealEtcd(directory / "etcd", client, peer)
+    try:
+        await etcd.start()
+        yield etcd
+    finally:
+        with trio.move_on_after(10, shield=True):
+            if etcd.process is not None and etcd.process.poll() is None:
+                await etcd.kill()
+
+
+def _free_ports(count: int) -> list[int]:
+    """None of them is taken now."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
