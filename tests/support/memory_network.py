@@ -18,12 +18,8 @@ import httpcore
 import httpx
 import trio
 import trio.testing
-from hypercorn.config import Config
-from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.utils import wrap_app
 
-from supervisor.shared.serving import ShieldLastSend
+from supervisor.shared.serving import Connections, Lane
 
 Address = tuple[str, int]
 Application = Any
@@ -48,11 +44,11 @@ class MemoryNetwork:
         self._cut: set[tuple[str, str]] = set()
         self._changed = trio.Event()
 
-    def listen(self, host: str, port: int, application: Application) -> None:
-        """Serve `application` at (host, port); the server takes part until `close`."""
+    def listen(self, host: str, port: int, application: Application, lane: Lane | None = None) -> None:
+        """Serve `application` at (host, port), as both programs serve; the server takes part until `close`."""
         if (host, port) in self._listening:
             raise ValueError(f"{host}:{port} is already in use")
-        self._listening[host, port] = _Host(application)
+        self._listening[host, port] = _Host(Connections(application, lane))
 
     def close(self, host: str, port: int) -> None:
         """As when the process dies: open connections break, new ones are refused."""
@@ -115,7 +111,7 @@ class _Connection:
 
 @dataclass(eq=False)
 class _Host:
-    application: Application
+    server: Connections
     connections: set[_Connection] = field(default_factory=set)
 
     async def serve(self, connection: _Connection, stream: Any, source: str, address: Address) -> None:
@@ -123,14 +119,10 @@ class _Host:
         stream.socket = SimpleNamespace(
             family=socket.AF_INET, getpeername=lambda: (source, 0), getsockname=lambda: address
         )
-        config = Config()
-        config.errorlog = None
-        served = ShieldLastSend(self.application)  # as both programs serve
-        application = wrap_app(served, config.wsgi_max_body_size, "asgi")
         with connection.scope:
             self.connections.add(connection)
             try:
-                await TCPServer(application, config, WorkerContext(None), {}, stream)
+                await self.server.serve_one(stream)
             finally:
                 self.connections.discard(connection)
                 connection.ended = True
