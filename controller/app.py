@@ -6,10 +6,12 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import trio
 
+from controller.api.heartbeat_lane import BackToTheLane, HeartbeatLane, answering
 from controller.api.leader_routes import add_leader_route, refuse_once_lost, standby_app
 from controller.api.openapi import add_openapi_route
 from controller.api.probe_routes import UPSTREAM_LIVE, UPSTREAM_READY, add_probe_routes, probe_app
@@ -61,7 +63,8 @@ async def compose(
     strategy = EngineRelaunch(registry, supervisors, leadership, policy.max_concurrent_runs)
     operators = Operators(registry)
     routes = Routes("controller", tokens, places(registry))
-    add_supervisor_routes(routes, Reception(registry), operators, registry, store)
+    reception = Reception(registry)
+    add_supervisor_routes(routes, reception, operators, registry, store)
     add_tool_routes(routes, registry, operators, events, store)
     add_probe_routes(routes, is_ready, live=UPSTREAM_LIVE, ready=UPSTREAM_READY)
     add_leader_route(
@@ -70,7 +73,7 @@ async def compose(
     refuse_once_lost(routes, leadership, find_leader)
     add_openapi_route(routes)
     center = Center(registry, supervisors, store, strategy)
-    return Controller(leadership, registry, events, supervisors, center, routes)
+    return Controller(leadership, registry, events, supervisors, center, routes, answering(reception, tokens))
 
 
 async def main(settings: Settings) -> None:
@@ -104,7 +107,8 @@ async def main(settings: Settings) -> None:
         await nursery.start(_watch_signals, stop, nursery.cancel_scope)
         nursery.start_soon(lead, election, fresh, door)
         async with trio.open_nursery() as servers:
-            url = await servers.start(serve, door, listener, stop, tls)
+            lane = HeartbeatLane(door.answer_heartbeat)
+            url = await servers.start(partial(serve, BackToTheLane(door), listener, stop, tls, lane=lane))
             probe_url = await servers.start(serve, probe_app(is_ready), probe_listener, stop)
             log.info("the controller serves", extra={"url": url, "probe_url": probe_url, "pid": os.getpid()})
             await stop.wait()

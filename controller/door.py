@@ -9,6 +9,7 @@ from typing import cast
 
 from quart_trio import QuartTrio
 
+from controller.api.heartbeat_lane import Answer
 from controller.api.routes import Routes
 from controller.center import Center
 from controller.election import Leadership
@@ -28,6 +29,8 @@ class Controller:
     supervisors: Supervisors
     center: Center
     routes: Routes
+    answer_heartbeat: Answer
+    """Beside the application."""
 
     @property
     def app(self) -> QuartTrio:
@@ -61,6 +64,11 @@ class Door:
         """On those who follow events, so that the server can end."""
         if self._controller is not None:
             self._controller.events.ring.close()
+
+    def answer_heartbeat(self, authorization: str | None, body: bytes) -> bytes | None:
+        """For the lane: a standby answers no heartbeat, so that its application says who leads."""
+        leading = self.controller
+        return None if leading is None else leading.answer_heartbeat(authorization, body)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """The server's own start and end are the standby's, which is always there."""

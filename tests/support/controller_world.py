@@ -10,6 +10,7 @@ from typing import cast
 import httpx
 import trio
 
+from controller.api.heartbeat_lane import BackToTheLane, HeartbeatLane
 from controller.api.leader_routes import standby_app
 from controller.app import compose
 from controller.door import Controller, Door
@@ -54,7 +55,7 @@ class World:
         """A new life, without any memory of the one before (but ids, which are never reused)."""
         self.controllers += 1
         self.store = MemoryStore(first_instance_id=self.controllers * 1000)
-        self.network.listen(HOST, PORT, self._serve)
+        self.network.listen(HOST, PORT, BackToTheLane(self._serve), HeartbeatLane(self.door.answer_heartbeat))
         await self.nursery.start(self._lead, MemoryElection(f"http://{HOST}:{PORT}", self.store))
         return self.it
 
