@@ -10,7 +10,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from controller.demo.kubelet import open_kubelet
 from controller.demo.sandbox import open_network
 from tests.bench.figures import Goal, Sheet
 from tests.bench.managers import INSTALL, peers_directory
-from tests.bench.running import running
+from tests.bench.running import free_port, running
 from tests.bench.workers import Birth, Births, open_births
 
 PODS = 2
@@ -164,7 +163,7 @@ async def _torchrun(sheet: Sheet, directory: Path, python: Path) -> None:
     samples: list[float] = []
     with trio.move_on_after(TORCHRUN_SEC):
         async with open_births(directory / "births") as births, AsyncExitStack() as stack:
-            rendezvous = f"127.0.0.1:{_free_port()}"
+            rendezvous = f"127.0.0.1:{free_port()}"
             for agent in range(PODS):
                 own = directory / f"agent{agent}"
                 own.mkdir()
@@ -191,12 +190,6 @@ def _agent(python: Path, rendezvous: str, worker: Sequence[str]) -> list[str]:
     }
     flags = [f"--{name}={value}" for name, value in settings.items()]
     return [str(python), "-m", "torch.distributed.run", *flags, "--no-python", *worker]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _torch_version() -> str:

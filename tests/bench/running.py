@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -67,6 +68,13 @@ async def running(argv: Sequence[str], directory: Path, *, in_namespace: bool = 
             process.kill()
         with trio.move_on_after(REMOVAL_SEC, shield=True):
             await process.wait()
+
+
+def free_port() -> int:
+    """Of the loopback; nobody has it when this is asked."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def end_leftovers() -> None:
