@@ -67,7 +67,7 @@ async def go_online(pod: Pod, configuration: Configuration, listeners: Listeners
             pod.farewell, pod.last_word = link.heartbeat.leave, link.heartbeat.say_goodbye
             pod.relaunch_request.ask = operations.ask_for_relaunch
             nursery.start_soon(link.run)
-            nursery.start_soon(pod.events.watch_controller, link.heartbeat.connection, link.client.url)
+            nursery.start_soon(pod.events.watch_controller, link.heartbeat.connection, lambda: link.client.url)
         log.info("online", extra={"socket": str(configuration.socket), "probe_port": listeners.probe_port})
 
 

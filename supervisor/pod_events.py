@@ -7,7 +7,7 @@ know that there are events. `GET /v1/events` reads the ring; the log has its own
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
@@ -128,7 +128,7 @@ class PodEvents:
 
     # --- watches -------------------------------------------------------------------------------------------------
 
-    async def watch_controller(self, connection: Connection, url: str) -> None:
+    async def watch_controller(self, connection: Connection, url: Callable[[], str]) -> None:
         """Until cancelled. What is mended before anybody looks is no event."""
         answered: bool | None = None
         while True:
@@ -136,10 +136,10 @@ class PodEvents:
             error = connection.last_error
             if answered is None and error is not None:
                 answered = False
-                self._tell(EventKind.CONTROLLER, f"waiting for the controller {url}", reason=error)
+                self._tell(EventKind.CONTROLLER, f"waiting for the controller {url()}", reason=error)
             elif answered is not (error is None):
                 answered = error is None
-                self._controller(url, error)
+                self._controller(url(), error)
             await changed.wait()
 
     async def watch_ending(self, ending: Ending) -> None:

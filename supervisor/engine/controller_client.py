@@ -24,11 +24,20 @@ ANSWER_SEC = 5.0
 KEEP_ALIVE_SEC = 10.0
 """Below the controller's own keep-alive, so that the idle connection is never closed under a request."""
 
+HOPS = 2
+"""From a standby to the leader that it names, and once more if that one has just been followed by another."""
+
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 
 class ControllerClient:
-    """A connection pool to the controller, at whichever of its addresses answers. Close it with `aclose`."""
+    """A connection pool to the controller, at whichever of its addresses leads. Close it with `aclose`.
+
+    A standby is passed over, and the leader that it names is asked in its place, with the token too: who names it was
+    shown the token just before, and may be trusted no less. The leader's address is forgotten as soon as it fails, so
+    that what is configured, and resolved anew for each connection, has the last word; and it is never less than that:
+    a controller at https names none at http.
+    """
 
     def __init__(
         self,
@@ -38,6 +47,8 @@ class ControllerClient:
         tls: Tls | None = None,
     ) -> None:
         self._urls = deque(url.rstrip("/") for url in urls)
+        self._named: str | None = None
+        """The leader, as a standby has named it."""
         self._token = token
         self._transport = transport
         self._tls = tls
@@ -46,7 +57,7 @@ class ControllerClient:
     @property
     def url(self) -> str:
         """The address that is being used."""
-        return self._urls[0]
+        return self._named or self._urls[0]
 
     def _open(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
@@ -85,7 +96,7 @@ class ControllerClient:
         `if_it_says_nothing`: what a peer of the reference system means that takes the message and answers without
         fields. A page of some other server is no such answer.
         """
-        response = await self._exchange(path, wire.encode(message))
+        response = await self._ask_the_leader(path, wire.encode(message))
         if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
             raise ControllerForgot(f"{self.url} does not know this supervisor")
         if response.is_success and if_it_says_nothing is not None and _says_nothing(response.content):
@@ -93,6 +104,24 @@ class ControllerClient:
         if response.is_success:
             return self._decoded(response, answer)
         raise _refusal(response)
+
+    async def _ask_the_leader(self, path: str, body: bytes) -> httpx.Response:
+        for _ in range(len(self._urls) + HOPS):
+            response = await self._exchange(path, body)
+            if response.status_code != httpx.codes.MISDIRECTED_REQUEST:
+                return response
+            leader = _leader(response)
+            if leader is not None and leader.rstrip("/") != self.url and _scheme(leader) == _scheme(self._urls[0]):
+                self._named = leader.rstrip("/")
+            else:
+                self._pass_over()
+        raise ControllerUnreachable(f"none of {', '.join(sorted(self._urls))} leads, or knows who does")
+
+    def _pass_over(self) -> None:
+        """Go on with what is configured: the next one, if it was such a one."""
+        if self._named is None:
+            self._urls.rotate(-1)
+        self._named = None
 
     async def _exchange(self, path: str, body: bytes) -> httpx.Response:
         token = self._token()
@@ -109,7 +138,7 @@ class ControllerClient:
             raise ControllerUnreachable(f"{self.url}: no free connection") from error
         except (httpx.HTTPError, NoThread, trio.TooSlowError) as error:
             unreachable = self.url
-            self._urls.rotate(-1)
+            self._pass_over()
             raise ControllerUnreachable(f"{unreachable}: {str(error) or type(error).__name__}") from error
 
     async def _renew(self) -> None:
@@ -129,6 +158,23 @@ def _says_nothing(body: bytes) -> bool:
         return not isinstance(msgspec.json.decode(body or b"null"), dict)
     except msgspec.DecodeError:
         return False
+
+
+def _leader(response: httpx.Response) -> str | None:
+    """Of a standby's answer; a peer of another kind names nobody."""
+    try:
+        return wire.decode(wire.ErrorBody, response.content).leader
+    except wire.WireError:
+        return None
+
+
+def _scheme(url: str) -> str | None:
+    """None: it is no address of a server."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        return None
+    return parsed.scheme if parsed.host else None
 
 
 def _refusal(response: httpx.Response) -> Exception:

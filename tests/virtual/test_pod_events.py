@@ -116,7 +116,7 @@ async def test_a_flood_of_drops_is_one_event_a_window_with_the_sum(autojump_cloc
 async def test_the_controller_is_lost_and_found_once_each(autojump_clock: MockClock) -> None:
     events, connection = PodEvents(arbiter_threshold=5), Connection()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(events.watch_controller, connection, "http://controller:1026")
+        nursery.start_soon(events.watch_controller, connection, lambda: "http://controller:1026")
         for answers in (False, True, True, False, False, True):
             await wait_all_tasks_blocked()
             if answers:
