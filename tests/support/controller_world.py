@@ -108,7 +108,7 @@ class World:
                 job_name=job_name,
                 node_index=rank,
                 nnodes=size,
-                controller_url=f"http://{HOST}:{PORT}",
+                controller_urls=(f"http://{HOST}:{PORT}",),
                 script=script,
                 history=self.history,
             )

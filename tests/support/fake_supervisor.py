@@ -7,6 +7,7 @@ arbiter ends it. It is not the supervisor's code and proves nothing about it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -41,6 +42,9 @@ class Script:
     load_fails: bool = False
     hang: frozenset[str] = frozenset()
     """Of `prepare`, `start`, `abort`, `stop`, `status`: taken and never answered, without any effect."""
+    hold: frozenset[str] = frozenset()
+    """Of `stop engine`, `spawn`, `load`, `boot`: it goes on for as long as this is in force."""
+    heartbeat_sec: float = HEARTBEAT_SEC
     refuse: dict[str, ErrorCode] = field(default_factory=dict)
     refuse_sec: float = 0.0
     """How long it takes until a refusal is sent."""
@@ -79,7 +83,7 @@ class FakeSupervisor:
         job_name: str,
         node_index: int,
         nnodes: int,
-        controller_url: str = "http://controller:1026",
+        controller_urls: tuple[str, ...] = ("http://controller:1026",),
         script: Script | None = None,
         history: list[Record],
     ) -> None:
@@ -96,8 +100,10 @@ class FakeSupervisor:
         self.reregistrations = 0
         self._network = network
         self.node_index = node_index
+        self._rewritten = trio.Event()
         self._nnodes = nnodes
-        self._controller_url = controller_url
+        self._urls = deque(controller_urls)
+        self._leader = self._urls[0]
         self.highest_epoch = 0
         self.highest_term = 0
         self._reset()
@@ -140,6 +146,7 @@ class FakeSupervisor:
             if self.script.container_restart_sec is None:
                 return
             await trio.sleep(self.script.container_restart_sec)
+            await self._held("boot")
 
     async def _live(self) -> None:
         self._reset()
@@ -217,14 +224,14 @@ class FakeSupervisor:
     # --- to the controller ---------------------------------------------------------------------------------
 
     async def _talk_to_the_controller(self) -> None:
-        async with self._network.client(self.ip, self._controller_url, timeout=3) as client:
+        async with self._network.client(self.ip, timeout=3) as client:
             self._client = client
             while True:
                 await self._unmuted()
                 # Before the message is made: what changes while it is under way needs another one.
                 changed = self._changed
                 known = await (self._heartbeat() if self.is_registered else self._register())
-                with trio.move_on_after(HEARTBEAT_SEC if known else 1.0):
+                with trio.move_on_after(self.script.heartbeat_sec if known else 1.0):
                     await changed.wait()
                     await trio.sleep(0.2)
 
@@ -361,10 +368,21 @@ class FakeSupervisor:
             await trio.sleep(1)
 
     async def _post(self, route: str, message: msgspec.Struct) -> httpx.Response | None:
+        """None: nobody who leads has answered. A leader that a standby names is asked from then on, until it fails."""
         try:
-            return await self._client.post(f"/controller/{route}", content=wire.encode(message))
+            answer = await self._client.post(f"{self._leader}/controller/{route}", content=wire.encode(message))
         except httpx.RequestError:
+            self._leader = self._next_url()
             return None
+        if answer.status_code != 421:
+            return answer
+        named = wire.decode(wire.ErrorBody, answer.content).leader
+        self._leader = named or self._next_url()
+        return None
+
+    def _next_url(self) -> str:
+        self._urls.rotate(-1)
+        return self._urls[0]
 
     # --- from the controller -------------------------------------------------------------------------------
 
@@ -479,6 +497,7 @@ class FakeSupervisor:
 
     async def _stop_engine(self) -> None:
         await trio.sleep(self.script.prepare_sec)
+        await self._held("stop engine")
         self.engine_alive = False
         self.prepared = True
         self._note("prepared")
@@ -526,8 +545,10 @@ class FakeSupervisor:
 
     async def _load(self) -> None:
         await trio.sleep(self.script.spawn_sec)
+        await self._held("spawn")
         self._set(Step.LOADING, EndpointStatus.INITIAL)
         await trio.sleep(self.script.load_sec)
+        await self._held("load")
         if self.script.load_fails:
             self.engine_alive = False
             self._unfreeze()
@@ -561,6 +582,10 @@ class FakeSupervisor:
         self._leave("stopped")
 
     # --- small things --------------------------------------------------------------------------------------
+
+    async def _held(self, what: str) -> None:
+        while what in self.script.hold:
+            await self._rewritten.wait()
 
     def _begin(self, operation: Operation) -> None:
         if self._operation is not None:
@@ -617,6 +642,8 @@ class FakeSupervisor:
     def change(self, **changes: object) -> None:
         """Of the script, from now on."""
         self.script = replace(self.script, **changes)  # type: ignore[arg-type]
+        self._rewritten.set()
+        self._rewritten = trio.Event()
 
 
 async def _within(scope: trio.CancelScope, operation: Operation) -> None:
