@@ -14,6 +14,7 @@ import trio
 from controller.api.heartbeat_lane import BackToTheLane, HeartbeatLane, answering
 from controller.api.leader_routes import add_leader_route, refuse_once_lost, standby_app
 from controller.api.openapi import add_openapi_route
+from controller.api.operator_routes import add_operator_routes
 from controller.api.probe_routes import UPSTREAM_LIVE, UPSTREAM_READY, add_probe_routes, probe_app
 from controller.api.routes import Routes
 from controller.api.supervisor_routes import add_supervisor_routes
@@ -66,6 +67,7 @@ async def compose(
     reception = Reception(registry)
     add_supervisor_routes(routes, reception, operators, registry, store)
     add_tool_routes(routes, registry, operators, events, store)
+    add_operator_routes(routes, registry, operators, store)
     add_probe_routes(routes, is_ready, live=UPSTREAM_LIVE, ready=UPSTREAM_READY)
     add_leader_route(
         routes, lambda: wire.LeaderView(role="leader", term=registry.terms.current, leader=leadership.url or None)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from controller.entry import Entry
 from controller.model import assembly, budget
 from controller.model import instance as instances
 from controller.model.budget import Budget
+from controller.model.instance import Hold, Holder, Instance
 from controller.model.relaunch.exchange import CancelKind
 from controller.model.relaunch.run import Cause, RunReason
 from controller.recovery import Recovery
@@ -45,12 +49,42 @@ class Operators:
         if not instance.complete:
             raise Conflict(f"instance {instance_id} is not complete: {assembly.missing(instance)}")
         if instance.held:
-            raise Conflict(f"instance {instance_id} is held: {instance.held}")
+            raise Conflict(f"instance {instance_id} is held: {instance.held}; release it, or reset its failures")
         return self._registry.open(entry, Cause(RunReason.OPERATOR, reason or "asked by an operator"), now)
+
+    def hold(self, instance_id: int, reason: str, now: float) -> Instance:
+        """All its engines are stopped, and stay so until it is released; a run that would start them is ended.
+
+        Raises NoSuchInstance, and Conflict if one of its supervisors cannot be told.
+        """
+        entry = self._registry.entry(instance_id)
+        if unable := [member.address for member in entry.instance.members if not member.knows_hold]:
+            raise Conflict(f"{', '.join(unable)} cannot be held: its supervisor is of an older version")
+        held = Hold(Holder.OPERATOR, reason or "asked by an operator")
+        self._registry.change(entry, instances.hold(entry.instance, held))
+        self._registry.tell(entry, "instance", f"held: {held}")
+        self._overtake(entry, lambda run: run is not RunReason.HOLD, f"held: {held}")
+        self._registry.consider(entry, now)
+        return entry.instance
+
+    def release(self, instance_id: int, reason: str, now: float) -> Instance:
+        """It is assembled and started again; one that is not held stays as it is.
+
+        Raises NoSuchInstance, and Conflict if its budget is what holds it.
+        """
+        entry = self._registry.entry(instance_id)
+        held = entry.instance.held
+        if held is not None and held.by is Holder.BUDGET:
+            raise Conflict(f"instance {instance_id} is held: {held}")
+        if held is not None:
+            self._let_go(entry, f"released: {reason or 'asked by an operator'}", now)
+        return entry.instance
 
     def abort(self, run_id: str, reason: str) -> None:
         """The run closes by its own clean-up. Raises NoSuchRun, and Conflict if it is over."""
         for recovery in self._registry.recoveries():
+            if recovery.run_id == run_id and recovery.cause.reason is RunReason.HOLD:
+                raise Conflict(f"the run {run_id} holds the instance: release that instead")
             if recovery.run_id == run_id:
                 recovery.cancel(CancelKind.ABORT, reason or "aborted by an operator")
                 return
@@ -59,11 +93,24 @@ class Operators:
         raise NoSuchRun(f"no run has the id {run_id}")
 
     def reset_failed(self, instance_id: int, now: float) -> Budget:
-        """The instance has a whole budget again and is no longer held. Raises NoSuchInstance."""
+        """The instance has a whole budget again, and is no longer held but by an operator. Raises NoSuchInstance."""
         entry = self._registry.entry(instance_id)
         whole = budget.reset(self._registry.budgets.of(entry.instance))
         self._registry.budgets.put(whole)
-        self._registry.change(entry, instances.release(entry.instance))
         self._registry.tell(entry, "instance", "its budget was reset by an operator")
-        self._registry.consider(entry, now)
+        held = entry.instance.held
+        if held is None or held.by is not Holder.OPERATOR:
+            self._let_go(entry, "reset by an operator", now)
         return whole
+
+    def _let_go(self, entry: Entry, why: str, now: float) -> None:
+        self._registry.change(entry, instances.release(entry.instance, why))
+        self._registry.tell(entry, "instance", why)
+        self._overtake(entry, lambda run: run is RunReason.HOLD, why)
+        self._registry.consider(entry, now)
+
+    def _overtake(self, entry: Entry, concerns: Callable[[RunReason], bool], why: str) -> None:
+        """What the instance needs instead is asked once the run has cleaned up; phase 2 goes on to its end."""
+        recovery = entry.recovery
+        if recovery and concerns(recovery.cause.reason) and (recovery.run is None or recovery.run.phase == 1):
+            recovery.cancel(CancelKind.OVERTAKEN, why)

@@ -13,7 +13,7 @@ from controller.model import assembly, faults
 from controller.model.assembly import Joined, Rejected
 from controller.model.draining import is_released, why_drain
 from controller.model.member import InstanceKey, Member, same_boot, seen_in_heartbeat
-from controller.model.need import run_needed
+from controller.model.need import must_leave, run_needed
 from controller.model.relaunch.exchange import Fault
 from controller.model.relaunch.run import Cause, RunReason
 from controller.registry import Registry
@@ -94,8 +94,15 @@ class Reception:
             instance_status=instance.status,
             drain=why_drain(instance, here),
             released=is_released(instance, here),
-            orders=entry.orders(member.key, now),
+            orders=self._orders(entry, here, now),
         )
+
+    def _orders(self, entry: Entry, member: Member, now: float) -> tuple[wire.Order, ...]:
+        if entry.recovery is None and must_leave(entry.instance, member):
+            reason = f"held: {entry.instance.held}"
+            term = self._registry.terms.current
+            return (wire.Order(order=wire.OrderKind.LEAVE, term=term, boot_id=member.boot_id, reason=reason),)
+        return entry.orders(member.key, now)
 
     def report_software_fault(self, message: wire.SoftwareFaultMsg, now: float) -> wire.FaultAnswer:
         """Raises Unknown."""

@@ -207,8 +207,9 @@ class Registry:
         """The recovery is over: the instance is judged anew by what its members say."""
         entry = self._entries[recovery.instance]
         entry.recovery_closed()
+        entry.instance = instances.epoch_commanded(entry.instance, view.epoch)
         self.closed_runs.appendleft(view)
-        if follow is not None and not entry.instance.terminating:
+        if follow is not None and not (entry.instance.terminating or entry.instance.held):
             self.open(entry, follow, now)
         self.consider(entry, now)
 

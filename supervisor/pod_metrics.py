@@ -103,4 +103,4 @@ def _cause(record: ExitRecord) -> str:
 def _outcome(step: Step) -> str:
     if step in (Step.DONE, Step.FAILED, Step.ABORTED):
         return step
-    return "abandoned" if step is Step.IDLE else "obsolete"
+    return "abandoned" if step in (Step.IDLE, Step.HELD) else "obsolete"

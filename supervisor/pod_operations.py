@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from signal import Signals
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
@@ -16,6 +16,7 @@ from supervisor.api.operations import ControllerAway, NoSuchUnit, Refused, Wrong
 from supervisor.engine.controller_errors import ControllerError, ControllerUnreachable
 from supervisor.engine.model import progress
 from supervisor.engine.model.operation import Operation
+from supervisor.engine.pod_engine import relaunch_reason
 from supervisor.engine.relaunch_request import NotTaken
 from supervisor.engine.supervision import CannotPlace
 from supervisor.pod import Pod
@@ -30,9 +31,16 @@ from supervisor.unit.states import SubState
 from supervisor.unit_views import graph_view, problems_body, reload_view
 
 if TYPE_CHECKING:
+    from supervisor.engine.controller_client import ControllerClient
     from supervisor.engine.link import ControllerLink
 
 log = logging.getLogger(__name__)
+
+GANG_VERBS = frozenset({"start", "stop", "restart"})
+GANG_SEC = 90.0
+"""Below the time that `podvisor` waits for an answer."""
+
+Answer = TypeVar("Answer")
 
 
 class PodOperations:
@@ -61,9 +69,15 @@ class PodOperations:
         return wire.AllExitsView(units=tuple(map(_exits, self._pod.units)))
 
     async def change(self, name: str, verb: str, *, asked_by: str, local: bool) -> wire.UnitView:
-        """Raises NoSuchUnit, Refused. Cancelled: what was asked for goes on."""
+        """One rank cannot be changed alone: without `local` that is asked of the gang, through the controller.
+
+        Raises NoSuchUnit, Refused, ControllerAway. Cancelled: what was asked for goes on.
+        """
         service = self._service(name)
-        self._check_alone(service, verb, local)
+        if verb in GANG_VERBS and not local and self._concerns_the_gang(service, verb):
+            await self._change_gang(verb, f"asked for by {asked_by} at {service.unit.name}")
+            return service.view(trio.current_time())
+        await self._check_gang_along(service, verb)
         try:
             await self._change(service, verb, asked_by)
         except StartFailed as failure:
@@ -99,10 +113,11 @@ class PodOperations:
             if any(endpoint.restoring for endpoint in supervision.engine.endpoints):
                 raise Refused(f"a snapshot of {supervision.engine.name} is being restored: ask again when it is ready")
             try:
+                reason = relaunch_reason(supervision.operator.state.relaunch_count + 1)
                 async with trio.open_nursery() as nursery:
                     for service in supervision.engine.services:
                         name = service.unit.name
-                        nursery.start_soon(partial(self._pod.units.restart, name, asked_by=asked_by, reason="relaunch"))
+                        nursery.start_soon(partial(self._pod.units.restart, name, asked_by=asked_by, reason=reason))
             except* StartFailed as failures:
                 why = "; ".join(str(failure) for failure in failures.exceptions)
                 raise Refused(f"cannot relaunch {supervision.engine.name}: {why}") from failures
@@ -115,16 +130,37 @@ class PodOperations:
 
     async def relaunch_gang(self, reason: str) -> wire.RunView:
         """The run that the controller has begun. Raises Refused, ControllerAway; then nothing was done."""
-        supervision = self._pod.supervision
-        instance_id = 0 if supervision is None else supervision.operator.state.instance_id
-        if self.link is None or not instance_id:
+        return await self._asked(lambda client, instance_id: client.relaunch(instance_id, reason))
+
+    async def _asked(self, ask: Callable[[ControllerClient, int], Awaitable[Answer]]) -> Answer:
+        """Something of the instance that this pod belongs to."""
+        supervision, link = self._pod.supervision, self.link
+        if link is None or supervision is None:
+            raise Refused("the controller cannot be spoken to yet: nothing was done")
+        instance_id = supervision.operator.state.instance_id or link.heartbeat.connection.instance_id
+        if not instance_id:
             raise Refused("this pod belongs to no instance yet: the controller has not started it")
         try:
-            return await self.link.client.relaunch(instance_id, reason)
+            return await ask(link.client, instance_id)
         except ControllerUnreachable as error:
             raise ControllerAway(f"cannot reach the controller: {error}; nothing was done") from error
         except ControllerError as error:
             raise Refused(f"the controller did not take it: {error}; nothing was done") from error
+
+    async def _change_gang(self, verb: str, reason: str) -> None:
+        """Returns once it is done here, or GANG_SEC later: what was asked for goes on."""
+        supervision = self._pod.supervision
+        assert supervision is not None, "there is a gang"
+        operator, before = supervision.operator, supervision.operator.state
+        match verb:
+            case "stop":
+                await self._asked(lambda client, instance_id: client.hold(instance_id, reason))
+            case "start":
+                await self._asked(lambda client, instance_id: client.release(instance_id, reason))
+            case "restart":
+                await self._asked(lambda client, instance_id: client.relaunch(instance_id, reason))
+        with trio.move_on_after(GANG_SEC):
+            await operator.changed.wait_until(lambda: operator.state, lambda state: is_done(verb, before, state))
 
     async def ask_for_relaunch(self, reason: str) -> None:
         """For what cannot be done to one rank alone. Raises NotTaken."""
@@ -191,6 +227,10 @@ class PodOperations:
                 await self._pod.units.stop(name, asked_by=asked_by, reason="")
                 if service.state.sub_state is SubState.UNKILLABLE:
                     raise Refused(f"cannot stop {name}: {service.state.reason}")
+            case "restart" if self._is_gang_member(service):
+                # Its absence is reported like a death: the controller relaunches the gang.
+                await self._change(service, "stop", asked_by)
+                await self._change(service, "start", asked_by)
             case "restart":
                 await self._pod.units.restart(name, asked_by=asked_by, reason="restart")
             case "reset-failed":
@@ -198,28 +238,31 @@ class PodOperations:
             case _:
                 raise Refused(f"cannot {verb} a unit")
 
-    def _check_alone(self, service: Service, verb: str, local: bool) -> None:
-        """One rank of a gang cannot be restarted alone: the others would wait for it for ever (design 4)."""
+    def _concerns_the_gang(self, service: Service, verb: str) -> bool:
+        """What was stopped here alone is started here alone."""
+        gang = self._pod.supervision
+        if gang is None or not gang.coordinated or self._pod.supervision_of(service) is not gang:
+            return False
+        return verb != "start" or _number(service) not in gang.operator.state.held
+
+    async def _check_gang_along(self, service: Service, verb: str) -> None:
+        """What takes a rank of the gang with it (design 4). Raises Refused, ControllerAway."""
         gang = self._pod.supervision
         if gang is None or not gang.coordinated:
+            return
+        if self._pod.supervision_of(service) is gang:
+            if verb == "start" and _number(service) not in gang.operator.state.held:
+                raise Refused(f"{service.unit.name} was not stopped here alone: start it without --local")
             return
         along = self._pod.units.held_up_by(service.unit.name)
         ranks = [rank.unit.name for rank in gang.engine.services if rank.unit.name in along]
         if verb == "stop" and ranks:
             raise Refused(
                 f"{', '.join(ranks)} goes down with {service.unit.name} (BindsTo, PartOf), and is one rank of a gang, "
-                f"whose other ranks would hang: stop it first, podvisor stop --local {ranks[0]}"
+                f"whose other ranks would hang: stop it first, podvisor stop {ranks[0]}"
             )
-        if self._pod.supervision_of(service) is not gang:
-            return
-        held = gang.operator.state.held_by is not None
-        if verb == "restart" or (verb == "start" and not held):
-            raise Refused(f"{service.unit.name} is one rank of a gang: use `podvisor relaunch`")
-        if verb == "stop" and not local:
-            raise Refused(
-                f"{service.unit.name} is one rank of a gang, whose other ranks would hang without it: "
-                "stop it with --local if that is what you want"
-            )
+        if verb == "restart" and ranks:
+            await self._asked(lambda client, instance_id: client.instance(instance_id))
 
     def _is_gang_member(self, service: Service) -> bool:
         supervision = self._pod.supervision_of(service)
@@ -228,7 +271,7 @@ class PodOperations:
     def _hold(self, service: Service, by: str) -> None:
         supervision = self._pod.supervision_of(service)
         if supervision is not None:
-            supervision.operator.feed(progress.Held(by))
+            supervision.operator.feed(progress.Held(by, _number(service)))
 
     def _release(self, service: Service) -> None:
         """Of a gang's rank this is all: its absence is reported, and the controller relaunches the gang.
@@ -237,7 +280,7 @@ class PodOperations:
         """
         supervision = self._pod.supervision_of(service)
         if supervision is not None and supervision.coordinated:
-            supervision.operator.feed(progress.Released())
+            supervision.operator.feed(progress.Released(_number(service)))
 
     def _tails(self, names: Sequence[str]) -> list[Tail]:
         services = [self._service(name) for name in names] or list(self._pod.units)
@@ -254,6 +297,21 @@ class PodOperations:
             return None
         error = self.link.heartbeat.connection.last_error
         return f"controller {self.link.client.url} {'answers' if error is None else f'does not answer: {error}'}"
+
+
+def _number(service: Service) -> int:
+    engine = service.unit.engine
+    return engine.endpoint_number if engine is not None else 0
+
+
+def is_done(verb: str, before: Operation, state: Operation) -> bool:
+    """Whether what was asked of the gang is done in this pod."""
+    if state.leaving is not None or state.step in (wire.Step.FAILED, wire.Step.ABORTED):
+        return True
+    if verb == "stop":
+        return state.step is wire.Step.HELD or (state.step is wire.Step.IDLE and not state.ever_started)
+    runs = state.step in (wire.Step.LOADING, wire.Step.DONE)
+    return runs and (verb == "start" or state.epoch > before.epoch)
 
 
 async def _following(follower: Follower, backlog: Sequence[wire.LogLine]) -> AsyncIterator[wire.LogLine]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import trio
 
 from controller.api.routes import Routes
@@ -18,12 +17,6 @@ from supervisor.wire import ErrorCode
 
 UNKNOWN = "the sender is not known, or not in this boot: register again (reregister if engines of an epoch run)"
 NOT_JOINED = "it disagrees with the other members, its place is taken, or its epoch is over; both values are named"
-
-
-class Said(msgspec.Struct, frozen=True):
-    """A body for people."""
-
-    message: str
 
 
 def add_supervisor_routes(
@@ -98,10 +91,10 @@ def add_supervisor_routes(
         "/controller/terminate_instance",
         role=Role.NODE,
         message=wire.TerminateInstanceMsg,
-        answer=Said,
+        answer=wire.Said,
         errors={404: "no living instance has this id"},
     )
-    async def terminate_instance(message: wire.TerminateInstanceMsg) -> Said:
+    async def terminate_instance(message: wire.TerminateInstanceMsg) -> wire.Said:
         """End an instance: its run is aborted, its supervisors stop."""
         operators.terminate(message.instance_id, message.reason, trio.current_time())
-        return Said(message=f"instance {message.instance_id} ends")
+        return wire.Said(message=f"instance {message.instance_id} ends")

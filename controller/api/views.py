@@ -35,6 +35,8 @@ def instance_view(entry: Entry, now: float, to_wall: Callable[[float], str]) -> 
         recovery=_recovery(entry.recovery, to_wall) if entry.recovery else None,
         namespace=instance.key.namespace,
         reason=_reason(entry),
+        held=str(instance.held) if instance.held else None,
+        held_by=instance.held.by if instance.held else None,
     )
 
 
@@ -87,13 +89,15 @@ def _endpoints(entry: Entry, member: Member) -> list[InstanceEndpointView]:
             id=id_,
             ip=member.ip,
             port=int(port),
-            status=statuses.get(id_, EndpointStatus.INITIAL),
+            status=status,
             role=spec.role,
             model_name=spec.model_name,
             bootstrap_port=member.bootstrap_port,
-            ready=statuses.get(id_) is EndpointStatus.NORMAL,
+            ready=status is EndpointStatus.NORMAL,
         )
         for id_, port in enumerate(member.business_ports, first)
+        # Before its first placement a pod counts its endpoints from 0.
+        for status in [statuses.get(id_, statuses.get(id_ - first, EndpointStatus.INITIAL))]
     ]
 
 

@@ -57,22 +57,33 @@ def controller_options(command: F) -> F:
 class ControllerClient:
     """One conversation with the controller."""
 
-    def __init__(self, url: str, token_file: Path | None, tls_dir: Path | None) -> None:
+    def __init__(
+        self, url: str, token_file: Path | None, tls_dir: Path | None, *, answer_sec: float = ANSWER_SEC
+    ) -> None:
         self._url = url
+        self._answer_sec = answer_sec
         self._verify = _tls(tls_dir).client if tls_dir is not None else True
         self._headers = {"Authorization": f"Bearer {_token(token_file)}"} if token_file else {}
 
     def get(self, path: str, answer: type[Answer]) -> Answer:
+        return self._asked("GET", path, None, answer)
+
+    def post(self, path: str, body: msgspec.Struct, answer: type[Answer]) -> Answer:
+        return self._asked("POST", path, body, answer)
+
+    def _asked(self, method: str, path: str, body: msgspec.Struct | None, answer: type[Answer]) -> Answer:
+        content = wire.encode(body) if body is not None else None
+        headers = {} if body is None else {"Content-Type": "application/json"}
         try:
             # The environment's proxies are for the world outside the cluster.
             with httpx.Client(
                 base_url=self._url,
                 headers=self._headers,
-                timeout=httpx.Timeout(ANSWER_SEC, connect=CONNECT_SEC),
+                timeout=httpx.Timeout(self._answer_sec, connect=min(CONNECT_SEC, self._answer_sec)),
                 trust_env=False,
                 verify=self._verify,
             ) as client:
-                response = client.get(path)
+                response = client.request(method, path, content=content, headers=headers)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise CommandFailed(
                 f"cannot reach the controller at {self._url}: {error}; is `podvisor controller` running,"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from controller.model.instance import GangSpec, Instance, InstanceStatus
+from controller.model.instance import GangSpec, Hold, Holder, Instance, InstanceStatus, hold
 from controller.model.member import InstanceKey, Member, MemberKey
 from controller.model.registration import difference, malformed, member_of, spec_of
 from controller.model.settings import InstanceSettings
@@ -81,8 +81,15 @@ def register(
     spec = spec_of(message, len(message.business_port))
     member = member_of(message, message.business_port, message.mgmt_port, now)
     if instance is None or instance.status is InstanceStatus.DELETED:
-        return _first(instance, member, spec, message.epoch, now, new_id)
-    return _join(instance, member, spec, message.epoch, now, settings)
+        return _held_as_told(_first(instance, member, spec, message.epoch, now, new_id), message.held)
+    return _held_as_told(_join(instance, member, spec, message.epoch, now, settings), message.held)
+
+
+def _held_as_told(joined: Joined | Rejected, reason: str | None) -> Joined | Rejected:
+    """Only a controller that has lost its memory learns so that an instance is held."""
+    if isinstance(joined, Rejected) or reason is None or joined.instance.held:
+        return joined
+    return replace(joined, instance=hold(joined.instance, Hold(Holder.OPERATOR, reason)))
 
 
 def reregister(
@@ -183,7 +190,8 @@ def _seat(instance: Instance, old: Member, new: Member, life: Life, epoch: int, 
 
 def _start_over(instance: Instance, member: Member, spec: GangSpec, life: Life, epoch: int, now: float) -> Joined:
     """Nobody of the old configuration lives: a rollout begins (design 8, Rollouts)."""
-    fresh = replace(instance, spec=spec, members=(), held="", abandoned_epoch=None)
+    held = instance.held if instance.held and instance.held.by is Holder.OPERATOR else None
+    fresh = replace(instance, spec=spec, members=(), held=held, abandoned_epoch=None)
     seated = replace(member, node_rank=member.node_index or 0)
     return Joined(_with_members(fresh, (seated,), epoch, now), member.key, life, member.key)
 

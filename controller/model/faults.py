@@ -173,7 +173,7 @@ def _during(fault: SoftwareFault, run: Run, settings: RelaunchSettings) -> Judge
     """Absorbed as part of what the run repairs (F15), or the end of it; the run decides by the epoch."""
     if run.step is RunStep.CLOSED:
         return Judgement(Recovery.PENDING, f"run {run.id} is closing, the report is judged after it")
-    if run.step in (RunStep.PHASE2, RunStep.CLEANUP):
+    if run.step in (RunStep.PHASE2, RunStep.CLEANUP, RunStep.HOLD):
         return Judgement(Recovery.NONE, f"run {run.id} no longer relaunches in place", to_run=True)
     again = fault.identity.epoch == run.epoch and run.step in (RunStep.START, RunStep.AWAIT)
     if again and isinstance(spent := next_run(run.budget, settings), Spent):

@@ -6,7 +6,7 @@ on top stands C6 of design 4. Who may be a member is `assembly`'s; how a gang is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -68,6 +68,26 @@ class GangSpec:
     """Only the engine of node rank 0 serves."""
 
 
+class Holder(StrEnum):
+    """Who keeps an instance from being started, which says what ends it."""
+
+    OPERATOR = "operator"
+    """Until an operator releases it."""
+    BUDGET = "budget"
+    """Until an operator resets it, or a new configuration comes."""
+    FLEET = "fleet"
+    """Too many others failed at the same time: until an operator resets or releases it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    by: Holder
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 @dataclass(frozen=True, slots=True)
 class Instance:
     """Exists from the first registration on; ids are never reused, the epoch goes on per key."""
@@ -86,8 +106,8 @@ class Instance:
     """When it came into this status."""
     reason: str = ""
     """Why it is in this status, in words."""
-    held: str = ""
-    """Why it is assembled but not started, until an operator resets it or a new digest comes."""
+    held: Hold | None = None
+    """Why it is assembled but not started, and has no engines."""
     terminating: str = ""
     """Why it ends, from an operator's word until its run has closed and it is DELETED."""
     abandoned_epoch: int | None = None
@@ -282,19 +302,30 @@ def begin_epoch(instance: Instance, epoch: int) -> Instance:
     return replace(instance, epoch=epoch, highest_epoch=highest, members=members)
 
 
+def epoch_commanded(instance: Instance, epoch: int) -> Instance:
+    """A run has named it to supervisors, which refuse a lower one from then on."""
+    return replace(instance, highest_epoch=max(instance.highest_epoch, epoch))
+
+
 def abandon(instance: Instance, now: float) -> Instance:
     """EpochAbandoned of a run."""
     return replace(instance, abandoned_epoch=instance.epoch, abandoned_at=now)
 
 
-def hold(instance: Instance, reason: str) -> Instance:
-    """InstanceHeld of a run."""
-    return replace(instance, held=reason)
+def hold(instance: Instance, held: Hold) -> Instance:
+    """InstanceHeld of a run, or an operator."""
+    return replace(instance, held=held)
 
 
-def release(instance: Instance) -> Instance:
-    """An operator's reset-failed; the budget is reset with it."""
-    return replace(instance, held="", abandoned_epoch=None, reason="reset by an operator")
+def release(instance: Instance, reason: str) -> Instance:
+    """By an operator."""
+    return replace(instance, held=None, abandoned_epoch=None, reason=reason)
+
+
+def leave_epoch(instance: Instance, keys: Collection[MemberKey]) -> Instance:
+    """EpochLeft of a run: the engines of these members belong to no epoch any more."""
+    members = tuple(replace(member, in_epoch=False) if member.key in keys else member for member in instance.members)
+    return replace(instance, members=members)
 
 
 def activate(instance: Instance, reason: str, now: float) -> Instance:

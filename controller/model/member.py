@@ -109,6 +109,10 @@ class Member:
         return "epoch" in self.features
 
     @property
+    def knows_hold(self) -> bool:
+        return "hold" in self.features
+
+    @property
     def last_heard(self) -> float:
         return self.observation.received_at if self.observation else self.registered_at
 

@@ -12,7 +12,7 @@ from controller.model.relaunch.run import Cause, RunReason
 from controller.model.settings import RelaunchSettings
 from supervisor.wire import Step
 
-OUT_OF_SERVICE = frozenset({Step.STOPPING, Step.CLEANING, Step.PREPARED})
+OUT_OF_SERVICE = frozenset({Step.STOPPING, Step.CLEANING, Step.PREPARED, Step.HELD})
 STARTED = frozenset({Step.STARTING, Step.LOADING, Step.DONE})
 
 
@@ -25,12 +25,13 @@ def run_needed(instance: Instance, settings: RelaunchSettings) -> Cause | None:
     * an endpoint is ABNORMAL in this epoch -> `fault`: so is judged again at the end of a run;
     * a rank of a gang runs its engine in a later epoch -> `fault`: alone it cannot join the others (F14);
     * a member is stopped for a run of a controller that is no more -> `fault`: nobody would start it (F17);
+    * held, and somebody who can be reached takes part in the epoch all the same -> `hold`: its engine is stopped;
     * DELETED, held, draining, incomplete, given up by an operator -> None.
     """
-    if instance.status is InstanceStatus.DELETED or instance.held:
+    if instance.status is InstanceStatus.DELETED or any(member.leaving for member in instance.members):
         return None
-    if any(member.leaving for member in instance.members):
-        return None
+    if instance.held:
+        return Cause(RunReason.HOLD, f"held: {instance.held}") if _to_be_held(instance) else None
     if lost := lost_members(instance):
         return Cause(RunReason.FAULT, lost)
     if not instance.complete or any(member.unreachable_since is not None for member in instance.members):
@@ -68,6 +69,25 @@ def not_prepared(instance: Instance) -> tuple[str, ...]:
         for member in instance.members
         if member.knows_prepare and not (member.observation is not None and member.observation.prepared)
     )
+
+
+def _to_be_held(instance: Instance) -> bool:
+    return any(member.in_epoch for member in holdable(instance))
+
+
+def holdable(instance: Instance) -> tuple[Member, ...]:
+    """Who can be told to stop its engine and to keep it so."""
+    return tuple(
+        member
+        for member in instance.members
+        if member.knows_hold and not member.superseded and member.unreachable_since is None
+    )
+
+
+def must_leave(instance: Instance, member: Member) -> bool:
+    """It could not be told to stop its engine when the gang was held, and is heard of with it."""
+    seen = member.observation
+    return bool(instance.held) and not member.in_epoch and seen is not None and seen.step in STARTED
 
 
 def lost_members(instance: Instance) -> str | None:

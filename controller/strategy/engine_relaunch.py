@@ -39,7 +39,7 @@ CLEANUP_SEC = 3.0
 """Of a cancelled run: abort goes to all who may be frozen, at once, and nobody is waited for longer."""
 GRACE_SEC = 0.5
 """For the journal rows that close such a run."""
-GOOD_ENDS = frozenset({None, Outcome.DONE, Outcome.RECOVERED_ITSELF, Outcome.OBSOLETE})
+GOOD_ENDS = frozenset({None, Outcome.DONE, Outcome.RECOVERED_ITSELF, Outcome.OBSOLETE, Outcome.HELD})
 
 
 class EngineRelaunch:
@@ -263,8 +263,12 @@ class _Execution:
                 await self._store.save_instance(entry.instance)
             case exchange.EpochAbandoned(_):
                 registry.change(entry, instances.abandon(entry.instance, now))
-            case exchange.InstanceHeld(reason):
-                registry.change(entry, instances.hold(entry.instance, reason))
+            case exchange.InstanceHeld(held):
+                await self._store.save_instance(instances.hold(entry.instance, held))
+                registry.change(entry, instances.hold(entry.instance, held))
+            case exchange.EpochLeft(members, _):
+                registry.change(entry, instances.leave_epoch(entry.instance, members))
+                await self._store.save_instance(entry.instance)
             case exchange.InstanceActive(kept, reason):
                 await self._store.save_active(kept, instances.activate(entry.instance, reason, now))
                 registry.change(entry, instances.activate(entry.instance, reason, now))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from generators import markdown
@@ -18,8 +20,14 @@ def page() -> str:
     for name in names:
         command = podvisor.get_command(context, name)
         assert command is not None, name
-        parts.append(_section(f"podvisor {name}", command, _context(command, name, context)))
+        parts += _sections(f"podvisor {name}", command, _context(command, name, context))
     return markdown.page("Commands", SOURCES, *parts)
+
+
+def _sections(title: str, command: click.Command, context: click.Context) -> Iterator[str]:
+    yield _section(title, command, context)
+    for name, below in sorted(command.commands.items()) if isinstance(command, click.Group) else ():
+        yield from _sections(f"{title} {name}", below, _context(below, name, context))
 
 
 def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:

@@ -81,6 +81,7 @@ def _essence(at: Moment) -> Hashable:
         operation.ever_started,
         operation.dead,
         operation.start_when_prepared,
+        operation.holding,
         operation.aborting,
         operation.run_id is None,
         operation.run_id in operation.aborted_runs,

@@ -107,6 +107,7 @@ def _openings() -> Iterator[tuple[Run, tuple[Action, ...]]]:
     assemble = Cause(RunReason.ASSEMBLE, "all members have registered")
     gang, unextended, torn = _instance(), _instance(features=()), _instance(whole=False)
     runs = [(gang, probe, 0), (torn, fault, 0), *((gang, assemble, spent) for spent in (0, LIMIT))]
+    runs += [(gang, Cause(RunReason.HOLD, "held: WHY"), 0)]
     runs += [(members, fault, spent) for members in (gang, unextended) for spent in (0, LIMIT - 1, LIMIT)]
     for instance, cause, spent in runs:
         yield plan.open_run(
@@ -172,7 +173,8 @@ def _willing(at: Moment) -> Event | None:
         return None
     for send in at.asked:
         if send.member == row.key:
-            told = Accepted(Step.PREPARED, run.epoch, BOOT, will_exit=True)
+            done = Step.HELD if run.step is RunStep.HOLD else Step.PREPARED
+            told = Accepted(done, run.epoch, BOOT, will_exit=True)
             return Answered(row.key, send.number, _well(run, row, at.now) if isinstance(send.request, Probe) else told)
     heard = row.heartbeat is not None and row.heartbeat.received_at == at.now
     return None if heard else Heartbeat(row.key, _well(run, row, at.now))
@@ -207,7 +209,7 @@ def _answers(send: Send, run: Run, now: float) -> Iterator[Answer]:
     if isinstance(send.request, Probe):
         yield from _observations(run, now)
         return
-    for step in (Step.PREPARED, Step.FAILED, Step.STOPPING):
+    for step in (Step.PREPARED, Step.HELD, Step.FAILED, Step.STOPPING):
         yield Accepted(step, run.epoch, BOOT, will_exit=step is Step.PREPARED)
 
 

@@ -56,6 +56,7 @@ def _asked(case: Case) -> tuple[Operation, EngineFacts]:
         dead=frozenset({0}) if case["dead"] else frozenset(),
         freeze=FREEZE if case["frozen"] else None,
         held_by="an operator" if case["held"] else None,
+        held=frozenset({0}) if case["held"] else frozenset(),
         leaving="why" if case["leaving"] else None,
         error="WHY",
     )

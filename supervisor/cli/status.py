@@ -71,7 +71,9 @@ def _supervisor_line(view: wire.SupervisorView) -> str:
     parts = [f"podvisor {view.version}, pid {view.pid}, up {duration(view.uptime_sec)}"]
     if view.instance_id:
         parts.append(f"instance {view.instance_id}, epoch {view.epoch}")
-    if view.step not in (wire.Step.IDLE, wire.Step.DONE):
+    if view.step is wire.Step.HELD:
+        parts.append("held with its gang")
+    elif view.step not in (wire.Step.IDLE, wire.Step.DONE):
         parts.append(f"relaunch: {view.step}")
     if view.freeze_remaining_sec > 0:
         parts.append(f"frozen for {duration(view.freeze_remaining_sec)}")

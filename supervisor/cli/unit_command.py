@@ -39,6 +39,16 @@ def wait_option(command: F) -> F:
     )
 
 
+def local_option(what: str) -> Callable[[F], F]:
+    return click.option("--local", is_flag=True, help=f"{what} one rank of a gang in this pod alone.")
+
+
+def warn_of_local() -> None:
+    click.echo(
+        "podvisor: done in this pod alone: if it is one rank of a gang, the others do not serve without it", err=True
+    )
+
+
 def change(socket_path: Path | None, unit: str, verb: str) -> wire.UnitView:
     """`verb` may have a query."""
     path = unit_path(unit, verb)

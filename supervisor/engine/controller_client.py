@@ -85,6 +85,18 @@ class ControllerClient:
         request = wire.Reason(reason=reason)
         return await self._post(f"/v1/instances/{instance_id}/relaunch", request, wire.RunView)
 
+    async def instance(self, instance_id: int) -> wire.InstanceView:
+        response = await self._ask_the_leader("GET", f"/v1/instances/{instance_id}")
+        return self._understood(response, wire.InstanceView)
+
+    async def hold(self, instance_id: int, reason: str) -> wire.InstanceView:
+        """Ask that all engines of `instance_id` are stopped and stay so."""
+        return await self._post(f"/v1/instances/{instance_id}/hold", wire.Reason(reason=reason), wire.InstanceView)
+
+    async def release(self, instance_id: int, reason: str) -> wire.InstanceView:
+        """Ask that the engines of `instance_id` are started again, if they are held."""
+        return await self._post(f"/v1/instances/{instance_id}/release", wire.Reason(reason=reason), wire.InstanceView)
+
     async def aclose(self) -> None:
         await self._client.aclose()
 
@@ -96,18 +108,21 @@ class ControllerClient:
         `if_it_says_nothing`: what a peer of the reference system means that takes the message and answers without
         fields. A page of some other server is no such answer.
         """
-        response = await self._ask_the_leader(path, wire.encode(message))
-        if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-            raise ControllerForgot(f"{self.url} does not know this supervisor")
+        response = await self._ask_the_leader("POST", path, wire.encode(message))
         if response.is_success and if_it_says_nothing is not None and _says_nothing(response.content):
             return if_it_says_nothing
+        return self._understood(response, answer)
+
+    def _understood(self, response: httpx.Response, answer: type[Answer]) -> Answer:
+        if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            raise ControllerForgot(f"{self.url} does not know this supervisor")
         if response.is_success:
             return self._decoded(response, answer)
         raise _refusal(response)
 
-    async def _ask_the_leader(self, path: str, body: bytes) -> httpx.Response:
+    async def _ask_the_leader(self, method: str, path: str, body: bytes = b"") -> httpx.Response:
         for _ in range(len(self._urls) + HOPS):
-            response = await self._exchange(path, body)
+            response = await self._exchange(method, path, body)
             if response.status_code != httpx.codes.MISDIRECTED_REQUEST:
                 return response
             leader = _leader(response)
@@ -123,7 +138,7 @@ class ControllerClient:
             self._urls.rotate(-1)
         self._named = None
 
-    async def _exchange(self, path: str, body: bytes) -> httpx.Response:
+    async def _exchange(self, method: str, path: str, body: bytes) -> httpx.Response:
         token = self._token()
         if self._tls is not None:
             self._tls.look()
@@ -131,7 +146,7 @@ class ControllerClient:
         try:
             # httpx has no total time-out: a dripping body would go on for ever.
             with thread_shortage(), trio.fail_after(CONNECT_SEC + ANSWER_SEC):
-                return await self._client.post(self.url + path, content=body, headers=headers)
+                return await self._client.request(method, self.url + path, content=body, headers=headers)
         except httpx.PoolTimeout as error:
             # A cancelled request can lose its slot in the pool for good (httpcore#1093).
             await self._renew()

@@ -165,7 +165,7 @@ class Heartbeat:
             return
 
     async def _register(self) -> wire.RegisterAnswer:
-        return await self._client.register(self._registration.register_message())
+        return await self._client.register(self._registration.register_message(self._operator.state))
 
     async def _introduce_again(self) -> wire.RegisterAnswer:
         """A controller that restarted, or was not there when they began, adopts running engines; else it registers us.

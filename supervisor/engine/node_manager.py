@@ -74,7 +74,8 @@ class NodeManager:
         operation = self._operator.state
         if operation.step is Step.PREPARED:
             return True
-        return operation.step is Step.IDLE and not operation.ever_started and self.dependencies_active
+        idle = operation.step in (Step.IDLE, Step.HELD) and not operation.ever_started
+        return idle and self.dependencies_active
 
     def status(self) -> wire.NodeManagerStatus:
         operation, now = self._operator.state, trio.current_time()
@@ -144,9 +145,9 @@ class NodeManager:
         )
 
     def _sub_state(self, endpoint: EndpointEngine) -> str:
-        """`prepared` is a state of the operation: the unit itself is merely stopped."""
+        """`prepared` and `held` are states of the operation: the unit itself is merely stopped."""
         step = self._operator.state.step
-        return step if step in (Step.PREPARED, Step.CLEANING) else endpoint.service.state.sub_state
+        return step if step in (Step.PREPARED, Step.CLEANING, Step.HELD) else endpoint.service.state.sub_state
 
 
 def _at(moment: float, now: float) -> str:

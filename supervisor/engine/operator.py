@@ -23,6 +23,7 @@ from supervisor.engine.model.fencing import Refused
 from supervisor.engine.model.operation import (
     Action,
     EndSupervisor,
+    HoldEngines,
     Operation,
     OperationSettings,
     PrepareEngines,
@@ -195,6 +196,8 @@ class Operator:
         match action:
             case PrepareEngines():
                 self._begin(action.serial, partial(self._prepare, action))
+            case HoldEngines():
+                self._begin(action.serial, partial(self._hold, action))
             case StartEngines():
                 self._begin(action.serial, partial(self._start, action))
             case RecoverEngine():
@@ -246,6 +249,10 @@ class Operator:
         self.feed(progress.Stopped(action.serial))
         await self._effects.clean(action.placement)
         self.feed(progress.Clean(action.serial))
+
+    async def _hold(self, action: HoldEngines) -> None:
+        await self._effects.stop_engine(action.reason)
+        self.feed(progress.Stopped(action.serial))
 
     async def _start(self, action: StartEngines) -> None:
         if action.relaunch is not None:

@@ -16,7 +16,7 @@ import msgspec
 from supervisor import wire
 from supervisor.engine.model.operation import Operation
 from supervisor.shared.whole_file import write_whole
-from supervisor.wire import StartCmdMsg
+from supervisor.wire import StartCmdMsg, Step
 
 log = logging.getLogger(__name__)
 
@@ -77,9 +77,12 @@ class RegisterManager:
                 error,
             )
 
-    def register_message(self) -> wire.RegisterMsg:
+    def register_message(self, operation: Operation) -> wire.RegisterMsg:
         return wire.RegisterMsg(
-            **self._identity(), business_port=self._ports.business, mgmt_port=self._ports.management
+            **self._identity(),
+            business_port=self._ports.business,
+            mgmt_port=self._ports.management,
+            held=operation.reason if operation.step is Step.HELD else None,
         )
 
     def reregister_message(self, operation: Operation, now: float) -> wire.ReregisterMsg | None:

@@ -23,7 +23,7 @@ from supervisor.wire.vocabulary import (
 PROTOCOL = 1
 """Raised when a message changes its meaning; absent on the wire means the reference system's form."""
 
-FEATURES = ("prepare", "epoch", "orders")
+FEATURES = ("prepare", "epoch", "orders", "hold")
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,7 +108,7 @@ class SupervisorIdentity(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     protocol: int | None = None
     features: tuple[str, ...] = ()
-    """What this peer knows beyond the reference system: `prepare`, `epoch`, `orders`; `recover`, if its unit can."""
+    """What this peer knows beyond the reference system: FEATURES; and `recover`, if its unit can."""
     previous_container: str | None = None
     """`killed`: the container before did not end in order."""
     epoch: int = 0
@@ -120,6 +120,8 @@ class RegisterMsg(SupervisorIdentity, frozen=True, kw_only=True):
     business_port: tuple[str, ...]
     mgmt_port: tuple[str, ...]
     ranktable: Ranktable | None = None
+    held: str | None = None
+    """Why the gang is held, for a controller that does not know it any more."""
 
 
 class ReregisterMsg(SupervisorIdentity, frozen=True, kw_only=True):

@@ -183,6 +183,10 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = "default"
     reason: str = ""
     """Why it is in this status, in words (missing members, held, …)."""
+    held: str | None = None
+    """Why it is not started, in words; None: it is not held."""
+    held_by: str | None = None
+    """operator|budget|fleet"""
 
 
 class InstancesView(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,6 +230,12 @@ class Reason(msgspec.Struct, frozen=True):
     """The body, if any, of what an operator asks for."""
 
     reason: str = ""
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A body for people."""
+
+    message: str
 
 
 class RelaunchBegun(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,6 +35,8 @@ class Step(StrEnum):
     """They run and are not ready yet."""
     DONE = "done"
     """Every endpoint was ready; what happens to them since is not this operation's."""
+    HELD = "held"
+    """Stopped, and to stay so: an operator holds the whole gang. The next prepare ends it."""
     FAILED = "failed"
     """The operation broke; nothing is frozen."""
     ABORTED = "aborted"
@@ -95,6 +97,8 @@ class Action(StrEnum):
     """Stop the engines' whole trees and pass the hygiene gate."""
     START = "start"
     """Start what was prepared in this run and epoch."""
+    HOLD = "hold"
+    """Stop the engines' whole trees, and nothing follows: an operator holds the gang."""
     RECOVER = "recover"
     """Ask the running engine to recover without a restart (RecoverHttp, RecoverExec)."""
 

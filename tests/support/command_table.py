@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import click
 
 from supervisor.cli import podvisor
@@ -12,8 +14,17 @@ NOT_ANSWERING = frozenset({"run", "controller", "demo", "completion"})
 
 
 def commands() -> dict[str, click.Command]:
+    """By name, which for one of a group is two words."""
     found = {name: podvisor.get_command(CONTEXT, name) for name in podvisor.list_commands(CONTEXT)}
-    return {name: command for name, command in found.items() if command is not None}
+    return dict(_with_those_below({name: command for name, command in found.items() if command is not None}))
+
+
+def _with_those_below(found: Mapping[str, click.Command]) -> Iterator[tuple[str, click.Command]]:
+    for name, command in found.items():
+        if isinstance(command, click.Group):
+            yield from _with_those_below({f"{name} {word}": below for word, below in command.commands.items()})
+        else:
+            yield name, command
 
 
 def option(command: click.Command, name: str) -> click.Option | None:

@@ -60,6 +60,10 @@ def abort(run_id: str | None = None, **fields: Any) -> EngineRestartMsg:
     return EngineRestartMsg(action=Verb.ABORT, run_id=run_id, **fields)
 
 
+def hold(epoch: int | None, run_id: str | None, **fields: Any) -> EngineRestartMsg:
+    return EngineRestartMsg(action=Verb.HOLD, epoch=epoch, run_id=run_id, **fields)
+
+
 def stop(**fields: Any) -> StopMsg:
     return StopMsg(**fields)
 
@@ -157,13 +161,14 @@ def rig_at(step: Step, settings: OperationSettings = SETTINGS) -> Rig:
     rig.start_cold()
     if step is Step.DONE:
         return rig
-    rig.accepted(prepare(2, "run-2"))
+    rig.accepted(hold(2, "run-2") if step is Step.HELD else prepare(2, "run-2"))
     path = {
         Step.CLEANING: (rig.stopped,),
         Step.PREPARED: (rig.stopped, rig.clean),
         Step.ABORTED: (rig.stopped, rig.clean, lambda: rig.accepted(abort("run-2"))),
         Step.STARTING: (rig.stopped, rig.clean, lambda: rig.accepted(start(2, "run-2"))),
     }
+    path[Step.HELD] = (rig.stopped,)
     path[Step.LOADING] = (*path[Step.STARTING], rig.spawned)
     path[Step.FAILED] = (*path[Step.LOADING], rig.broke)
     for go in path.get(step, ()):

@@ -44,7 +44,7 @@ from supervisor.wire import (
 )
 
 NORMAL = EndpointStatus.NORMAL
-FEATURES = ("prepare", "epoch", "orders")
+FEATURES = ("prepare", "epoch", "orders", "hold")
 INSTANCE_SETTINGS = InstanceSettings()
 SETTINGS = RelaunchSettings()
 FAULT = Cause(RunReason.FAULT, "engine 1 on 10.0.0.2 is dead")
@@ -216,6 +216,8 @@ class Drive:
                 return seen(self.run.instance, self.key(index), self.now, EndpointStatus.INITIAL)
             case EngineRestartMsg(action="prepare"):
                 return Accepted(Step.PREPARED, self.run.epoch, boot)
+            case EngineRestartMsg(action="hold"):
+                return Accepted(Step.HELD, self.run.epoch, boot)
             case EngineRestartMsg(action="abort"):
                 return Accepted(Step.ABORTED, self.run.epoch, boot, will_exit=True)
             case EngineRestartMsg() | StartCmdMsg():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.model import assembly
 from controller.model.assembly import Joined, Life, Rejected, find_member
-from controller.model.instance import Instance, begin_epoch, delete
+from controller.model.instance import Hold, Holder, Instance, begin_epoch, delete
 from controller.model.need import run_needed
 from controller.model.placement import placement, ranktable
 from supervisor.wire import (
@@ -192,10 +192,10 @@ def test_a_new_configuration_is_accepted_once_nobody_of_the_old_lives() -> None:
     changes = {"config_digest": "sha256:2", "nnodes": 1, "parallel_config": ParallelConfig()}
     first = rejected(instance, registration(0, boot_id="x", **changes), now=5.0)
     assert first.instance is not None
-    held = replace(first.instance, held="its budget is spent")
+    held = replace(first.instance, held=Hold(Holder.BUDGET, "its budget is spent"))
     reborn = joined(held, registration(0, boot_id="x", **changes), now=30.0)
     assert reborn.complete
-    assert (reborn.spec.config_digest, reborn.held) == ("sha256:2", "")
+    assert (reborn.spec.config_digest, reborn.held) == ("sha256:2", None)
     assert reborn.highest_epoch == 4
 
 

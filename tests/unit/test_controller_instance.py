@@ -12,6 +12,8 @@ from controller.model.draining import is_released, why_drain
 from controller.model.instance import (
     TRANSITIONS,
     AskDirectly,
+    Hold,
+    Holder,
     Instance,
     InstanceEvent,
     InstanceStatus,
@@ -364,7 +366,8 @@ def test_people_are_told_what_a_gang_waits_for() -> None:
 
 
 def test_a_held_instance_says_so_whatever_is_seen_of_its_members() -> None:
-    held = hold(joined(ACTIVE, registration(1, boot_id="boot-1-2")), "its containers restarted 3 times")
+    spent = Hold(Holder.BUDGET, "its containers restarted 3 times")
+    held = hold(joined(ACTIVE, registration(1, boot_id="boot-1-2")), spent)
     verdict = judge(held, False, 1.0, INSTANCE_SETTINGS)
     assert isinstance(verdict, Verdict)
     assert waits_for(transition(held, verdict, 1.0)) == "held: its containers restarted 3 times"
@@ -430,7 +433,7 @@ def test_a_still_dead_endpoint_opens_a_run_again_unless_an_operator_gave_it_up()
     assert cause is not None
     assert cause.endpoint_abnormal
     assert run_needed(abandon(dead, 0.0), SETTINGS) is None
-    assert run_needed(release(abandon(dead, 0.0)), SETTINGS) == cause
+    assert run_needed(release(abandon(dead, 0.0), "reset"), SETTINGS) == cause
     assert run_needed(dead, RelaunchSettings(enable_engine_relaunch=False)) is None
     assert run_needed(heard(ACTIVE, 5.0, NORMAL, ABNORMAL, epoch=3), SETTINGS) is None
 
@@ -451,7 +454,7 @@ def test_F17_who_is_stopped_for_a_run_that_is_no_more_would_never_be_started(ste
     first, _ = ACTIVE.members
     told = replace(seen(ACTIVE, first.key, 6.0), step=step, run_id="of an earlier life of the controller")
     needed = run_needed(observe(ACTIVE, first.key, told), SETTINGS) is not None
-    assert needed is (step in (Step.STOPPING, Step.CLEANING, Step.PREPARED))
+    assert needed is (step in (Step.STOPPING, Step.CLEANING, Step.PREPARED, Step.HELD))
     by_hand = observe(ACTIVE, first.key, replace(told, run_id=None))
     assert run_needed(by_hand, SETTINGS) is None, "it goes on by itself"
 
@@ -466,9 +469,9 @@ def test_F14_a_rank_that_somebody_else_started_in_a_later_epoch_needs_the_others
 
 
 def test_what_is_held_needs_nothing_until_it_is_released() -> None:
-    held = hold(prepared(assembled()), "its budget is spent")
+    held = hold(prepared(assembled()), Hold(Holder.BUDGET, "its budget is spent"))
     assert run_needed(held, SETTINGS) is None
-    assert run_needed(release(held), SETTINGS) is not None
+    assert run_needed(release(held, "reset"), SETTINGS) is not None
 
 
 def test_observation_of_an_unextended_peer_is_enough_for_active() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.events import ControllerEvent
 from controller.model.budget import Budget, BudgetKey
-from controller.model.instance import Instance, abandon, hold, terminate, unreachable
+from controller.model.instance import Hold, Holder, Instance, abandon, hold, terminate, unreachable
 from controller.model.member import InstanceKey
 from controller.model.relaunch.dispatch import record
 from controller.model.relaunch.run import RunRecord, RunStep
@@ -26,7 +26,7 @@ A_MINUTE_LATER = Clocks(monotonic=5.0, utc=1_790_000_060.0)
 GANGS = {
     "assembled": assembled(),
     "serving": serving(3),
-    "held": hold(serving(), "too often"),
+    "held": hold(serving(), Hold(Holder.BUDGET, "too often")),
     "terminating": terminate(serving(), "no longer needed"),
     "abandoned": abandon(serving(), 90.0),
 }
@@ -126,7 +126,7 @@ FIRST_INSTANCE = b"""{"version": 1, "written_at": 1790000000.0, "value": {"id": 
  "members": [{"key": {"namespace": "default", "job_name": "llama", "node": "#0"}, "ip": "10.0.0.1", "port": 1026,
    "node_rank": 0, "registered_at": 1789999900.0, "business_ports": ["10000"], "mgmt_ports": ["10001"],
    "boot_id": "boot-0-1", "node_index": 0, "features": ["prepare", "epoch"], "in_epoch": true}],
- "epoch": 4, "highest_epoch": 5, "status": "active", "since": 1789999950.0, "held": "", "terminating": ""}}"""
+ "epoch": 4, "highest_epoch": 5, "status": "active", "since": 1789999950.0, "held": null, "terminating": ""}}"""
 FIRST_RUN = b"""{"version": 1, "written_at": 1790000000.0, "value": {"run_id": "run-1",
  "instance": {"namespace": "default", "job_name": "llama"}, "instance_id": 3, "term": 7, "epoch": 5, "base_epoch": 4,
  "cause": {"reason": "fault", "text": "dead"}, "opened_at": 1789999990.0, "step": "await", "remaining_sec": 100.0,

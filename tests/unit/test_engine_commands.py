@@ -54,7 +54,7 @@ def test_a_newer_epoch_is_accepted_in_every_step_and_overtakes_what_is_in_progre
     step: Step, command: Command
 ) -> None:
     rig = rig_at(step)
-    if step is Step.IDLE and isinstance(command, EngineRestartMsg):
+    if step in (Step.IDLE, Step.HELD) and isinstance(command, EngineRestartMsg):
         command = msgspec.structs.replace(command, start=placement(epoch=3))
     serial, before = rig.state.serial, len(rig.prepares)
     accepted = rig.accepted(command)

@@ -20,11 +20,12 @@ from supervisor.engine.model.operation import (
     OUT_OF_SERVICE_STEPS,
     Action,
     EndSupervisor,
+    HoldEngines,
     Operation,
     PrepareEngines,
     StartEngines,
 )
-from supervisor.engine.model.status import EngineFacts, judge
+from supervisor.engine.model.status import EngineFacts, Judgement, judge
 from supervisor.wire import Action as Verb
 from supervisor.wire import EndpointStatus, EngineRestartMsg, Recovery, Step, StopMsg
 from tests.support.operations import BOOT, INSTANCE, SETTINGS, SWITCHED_OFF, placement
@@ -113,7 +114,7 @@ class Life(RuleBasedStateMachine):
 
     # The well-behaved controller, so that long ways through the protocol are found.
 
-    @rule(verb=st.sampled_from([Verb.PREPARE, Verb.RESTART]), far=st.integers(0, 4))
+    @rule(verb=st.sampled_from([Verb.PREPARE, Verb.RESTART, Verb.HOLD]), far=st.integers(0, 4))
     def leader_begins_a_run(self, verb: Verb, far: int) -> None:
         epoch, term = self.state.epoch + 1, self.state.term
         start = placement(epoch=epoch)
@@ -195,7 +196,10 @@ class Life(RuleBasedStateMachine):
         work = self.current(starts=False)
         if work is not None:
             self.alive.clear()
+            holding = self.state.holding
             self.feed(progress.Stopped(work.serial))
+            if holding:
+                self.finish(work)
 
     def gate_passes(self) -> None:
         work = self.current(starts=False)
@@ -319,6 +323,8 @@ class Life(RuleBasedStateMachine):
                 case PrepareEngines(serial, asked, _):
                     assert asked.epoch == self.state.epoch
                     self.begin(Work(serial, starts=None))
+                case HoldEngines(serial, _):
+                    self.begin(Work(serial, starts=None))
                 case StartEngines(serial, asked, relaunch, _):
                     self.check_start(asked.epoch, relaunch)
                     self.begin(Work(serial, starts=asked.epoch))
@@ -354,7 +360,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def one_epoch_at_a_time(self) -> None:
         assert len(self.alive) <= 1, "I1"
-        if self.state.step in (Step.CLEANING, Step.PREPARED, Step.ABORTED):
+        if self.state.step in (Step.CLEANING, Step.PREPARED, Step.ABORTED, Step.HELD):
             assert not self.alive, "these steps mean that the old engine is gone"
 
     @invariant()
@@ -376,6 +382,15 @@ class Life(RuleBasedStateMachine):
             assert judgement.counted is not None
         if self.state.step is Step.PREPARED and self.state.held_by is None:
             assert self.state.frozen(self.now) is (judgement.counted is None)
+
+    @invariant()
+    def what_is_held_is_no_failure(self) -> None:
+        """Nobody ends a container for a gang that an operator holds, however long."""
+        if self.state.step is Step.HELD:
+            assert self.state.freeze is None
+            assert judge(self.state, EngineFacts(ready=True, unhealthy="old"), self.now) == Judgement(
+                EndpointStatus.PAUSED
+            )
 
     @invariant()
     def normal_only_with_an_engine_of_this_epoch(self) -> None:

@@ -59,7 +59,7 @@ def test_a_new_boot_fences_by_what_it_remembers_and_registers_anew(tmp_path: Pat
     manager(tmp_path).record(started())
     again, fresh = manager(tmp_path), Operation(boot_id="boot-2", booted_at=0.0)
     assert again.reregister_message(fresh, now=0.0) is None
-    message = again.register_message()
+    message = again.register_message(fresh)
     assert (message.epoch, message.term, message.protocol, message.features) == (4, 3, 1, ("prepare",))
     assert (message.business_port, message.mgmt_port) == (("10000",), ("10001",))
     again.record(fresh)

@@ -196,7 +196,7 @@ async def test_a_rank_whose_store_was_relaunched_asks_for_its_gang_and_is_not_re
         await pod.it.supervision.operator.command(placement(1))
         engine, store = pod.it.units.get("engine"), pod.it.units.get("store")
         assert store.state.pid is not None
-        with pytest.raises(Refused, match=r"engine goes down with store .* podvisor stop --local engine"):
+        with pytest.raises(Refused, match=r"engine goes down with store .* podvisor stop engine"):
             await PodOperations(pod.it).change("store", "stop", asked_by="operator", local=False)
         pod.processes.crash(store.state.pid)
         await trio.sleep(60)
@@ -233,6 +233,22 @@ async def test_a_standalone_engine_that_was_stopped_serves_again_once_it_runs(
             await operations.change("engine@0", again, asked_by="operator", local=False)
             await trio.sleep(15)
             assert pod.it.readiness(None).not_ready == ""
+
+
+async def test_a_relaunch_of_an_engine_with_two_endpoints_is_one(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with running(tmp_path, engine=ENGINE.replace("[Readiness]", "Endpoints = 2\n[Readiness]")) as pod:
+        assert pod.it.supervision is not None
+        for count in (1, 2):
+            await PodOperations(pod.it).relaunch("ana")
+            await trio.sleep(15)
+            assert pod.it.readiness(None).not_ready == ""
+            assert pod.it.supervision.operator.state.relaunch_count == count
+        pids = [pod.it.units.get(f"engine@{number}").state.pid for number in (0, 1)]
+        for pid in pids:
+            assert pid is not None
+            pod.processes.crash(pid)
+        await trio.sleep(15)
+        assert pod.it.supervision.operator.state.relaunch_count == 4, "two that die for themselves are two"
 
 
 async def test_a_unit_that_a_conflict_keeps_down_is_not_waited_for(tmp_path: Path, autojump_clock: MockClock) -> None:

@@ -139,6 +139,8 @@ def _take_accepted(run: Run, row: Progress, answer: Accepted, now: float) -> Pro
         return _refuses(row, f"{row.address} cannot prepare: {answer.message or 'failed'}")
     if answer.step is Step.PREPARED and answer.epoch == run.epoch:
         return replace(answered(run, row, now), stage=Stage.PREPARED, stage_since=now)
+    if answer.step is Step.HELD and answer.epoch == run.epoch:
+        return replace(settled(row), stage=Stage.HELD, stage_since=now)
     return replace(again(run, row, now), tries=0)
 
 
@@ -184,6 +186,8 @@ def _take_unanswered(run: Run, row: Progress, message: str, *, silent: bool, now
 
 def _is_commanded(run: Run, row: Progress) -> bool:
     """The outstanding request is the step's command; otherwise it is a poll."""
+    if run.step is RunStep.HOLD:
+        return row.stage is not Stage.HELD
     if run.step is RunStep.PREPARE:
         return row.stage is not Stage.PREPARED
     return run.step is RunStep.START and row.stage is not Stage.STARTED

@@ -152,6 +152,8 @@ def _poll_delay(run: Run, polls: int) -> float:
 def _request(run: Run, row: Progress) -> tuple[Request | None, float, str]:
     settings = run.settings
     match run.step:
+        case RunStep.HOLD:
+            return _command(run, row, Command.HOLD), settings.prepare_answer_timeout_sec, "stop and stay so"
         case RunStep.PREPARE if row.stage is not Stage.PREPARED:
             return _command(run, row, Command.PREPARE), settings.prepare_answer_timeout_sec, "stop and clean"
         case RunStep.START if row.stage is not Stage.STARTED:

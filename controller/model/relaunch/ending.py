@@ -93,7 +93,7 @@ def _name(row: Progress, why: str) -> Emit:
 
 
 def _is_owed(row: Progress) -> bool:
-    return row.may_be_frozen and not row.left and row.stage is not Stage.STARTED
+    return row.may_be_frozen and not row.left and row.stage not in (Stage.STARTED, Stage.HELD)
 
 
 def _owes_a_word(row: Progress) -> bool:
@@ -108,4 +108,4 @@ def _closed(run: Run, outcome: Outcome, message: str, now: float) -> Run:
 
 
 def _error(outcome: Outcome, message: str) -> str | None:
-    return None if outcome in (Outcome.DONE, Outcome.RECOVERED_ITSELF) else message
+    return None if outcome in (Outcome.DONE, Outcome.RECOVERED_ITSELF, Outcome.HELD) else message

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from controller.model.budget import Budget
+from controller.model.instance import Hold
 from controller.model.member import MemberKey, Observation
 from controller.model.relaunch.run import Cause, Outcome, RunRecord
 from supervisor.wire import EngineRestartMsg, ErrorCode, StartCmdMsg, Step, StopMsg
@@ -126,6 +127,8 @@ class CancelKind(StrEnum):
     PREEMPT = "preempt"
     """A graver fault; has no effect once prepare was sent."""
     DELETED = "deleted"
+    OVERTAKEN = "overtaken"
+    """An operator wants something else, and another run sees to it."""
     SUSPEND = "suspend"
     """A shutdown with a durable store: the next leader resumes."""
     LEADERSHIP_LOST = "leadership_lost"
@@ -195,6 +198,14 @@ class EpochAbandoned:
 class InstanceHeld:
     """`instance.hold`: it may be assembled but not started."""
 
+    held: Hold
+
+
+@dataclass(frozen=True, slots=True)
+class EpochLeft:
+    """`instance.leave_epoch`: what these members may still run is nobody's."""
+
+    members: frozenset[MemberKey]
     reason: str
 
 
@@ -248,6 +259,7 @@ Action = (
     | EpochBegins
     | EpochAbandoned
     | InstanceHeld
+    | EpochLeft
     | InstanceActive
     | Emit
     | StepDown

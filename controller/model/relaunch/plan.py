@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from controller.model.assembly import missing
 from controller.model.budget import Budget, Granted, held, next_run
-from controller.model.instance import Instance
+from controller.model.instance import Hold, Holder, Instance
 from controller.model.member import MemberKey
 from controller.model.need import lost_members
 from controller.model.relaunch import phase_one
@@ -49,6 +49,7 @@ from controller.model.relaunch.exchange import (
     StepDown,
     Tick,
 )
+from controller.model.relaunch.holding import check_hold, enter_hold
 from controller.model.relaunch.phase_one import Moved, enter_probe, stalls_at
 from controller.model.relaunch.phase_two import check_phase_two, enter_phase_two
 from controller.model.relaunch.resume import go_on, rows_of
@@ -58,6 +59,7 @@ from supervisor.wire import ErrorCode
 
 CHECKS: dict[RunStep, Callable[[Run, float], Moved]] = {
     RunStep.PROBE: phase_one.check_probe,
+    RunStep.HOLD: check_hold,
     RunStep.PREPARE: phase_one.check_prepare,
     RunStep.BACKOFF: phase_one.check_backoff,
     RunStep.START: phase_one.check_start,
@@ -67,6 +69,7 @@ CHECKS: dict[RunStep, Callable[[Run, float], Moved]] = {
 }
 
 
+ASKED_FOR = frozenset({RunReason.ASSEMBLE, RunReason.HOLD})
 ASK_ALL = "can every member be reached?"
 
 
@@ -100,10 +103,10 @@ def open_run(
         opened_at=now,
     )
     text = f"run {run_id} opened: {cause.text}"
-    opened = Emit(Level.INFO if cause.reason is RunReason.ASSEMBLE else Level.WARNING, text, cause.reporter)
-    if not run.counts and (hold := held(budget, settings)):
-        run, closed = close(run, Outcome.HELD, hold.reason, now)
-        return run, (InstanceHeld(hold.reason), Emit(Level.ERROR, hold.reason), *closed)
+    opened = Emit(Level.INFO if cause.reason in ASKED_FOR else Level.WARNING, text, cause.reporter)
+    if cause.reason is RunReason.ASSEMBLE and (spent := held(budget, settings)):
+        run, closed = close(run, Outcome.HELD, spent.reason, now)
+        return run, (InstanceHeld(Hold(Holder.BUDGET, spent.reason)), Emit(Level.ERROR, spent.reason), *closed)
     run, actions = _first_step(run, now)
     run, more = _settle(run, now)
     inactive = () if cause.reason is RunReason.ASSEMBLE else (InstanceInactive(cause.text),)
@@ -255,6 +258,8 @@ def _cancel(run: Run, event: Cancel, now: float) -> tuple[Run, tuple[Action, ...
 
 
 def _first_step(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
+    if run.cause.reason is RunReason.HOLD:
+        return enter_hold(run, now)
     if lost := lost_members(run.instance):
         return enter_phase_two(run, lost, now)
     if run.cause.hardware:

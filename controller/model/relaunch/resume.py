@@ -13,8 +13,19 @@ from controller.model.member import Member, MemberKey, same_boot
 from controller.model.relaunch.dispatch import enter
 from controller.model.relaunch.ending import close
 from controller.model.relaunch.exchange import Action
+from controller.model.relaunch.holding import enter_hold
 from controller.model.relaunch.phase_one import enter_probe
-from controller.model.relaunch.run import Farewell, MemberRecord, Outcome, Progress, Run, RunRecord, RunStep, Stage
+from controller.model.relaunch.run import (
+    Farewell,
+    MemberRecord,
+    Outcome,
+    Progress,
+    Run,
+    RunReason,
+    RunRecord,
+    RunStep,
+    Stage,
+)
 
 GO_ON = "another life of the controller began it: go on"
 ASKS_ANEW = frozenset({RunStep.OPEN, RunStep.PROBE, RunStep.PREPARE})
@@ -33,6 +44,8 @@ def go_on(run: Run, record: RunRecord, now: float) -> tuple[Run, tuple[Action, .
         rows = {key: replace(row, may_be_frozen=False, farewell=Farewell.NONE) for key, row in run.members.items()}
         message = "it is older than any step may be, and every freeze has ended by itself"
         return close(replace(run, members=rows), Outcome.OBSOLETE, message, now)
+    if run.cause.reason is RunReason.HOLD:
+        return enter_hold(run, now)
     # The epoch begins before the first start: where it has not, nobody was started.
     is_before_start = record.step is RunStep.START and run.instance.epoch != record.epoch
     if record.step in ASKS_ANEW or is_before_start:

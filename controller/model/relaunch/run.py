@@ -18,11 +18,15 @@ class RunReason(StrEnum):
     FAULT = "fault"
     ASSEMBLE = "assemble"
     OPERATOR = "operator"
+    HOLD = "hold"
+    """It ends with all engines stopped."""
 
 
 class RunStep(StrEnum):
     OPEN = "open"
     PROBE = "probe"
+    HOLD = "hold"
+    """Of a run that ends so: all engines are stopped, and stay so."""
     PREPARE = "prepare"
     BACKOFF = "backoff"
     START = "start"
@@ -65,6 +69,8 @@ class Stage(StrEnum):
     NONE = "none"
     PROBED = "probed"
     PREPARED = "prepared"
+    HELD = "held"
+    """Stopped in this epoch, and to stay so."""
     STARTED = "started"
     """`start` (or `restart`) was accepted in this epoch."""
 

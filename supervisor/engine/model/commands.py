@@ -16,6 +16,7 @@ from supervisor.engine.model.fencing import (
     refuse_abort,
     refuse_differing_epochs,
     refuse_held,
+    refuse_hold,
     refuse_operation,
     refuse_recovery,
     refuse_stop,
@@ -26,6 +27,7 @@ from supervisor.engine.model.operation import (
     STARTED_STEPS,
     EndSupervisor,
     EngineRecovery,
+    HoldEngines,
     Operation,
     OperationSettings,
     PrepareEngines,
@@ -37,6 +39,7 @@ from supervisor.engine.model.operation import Action as OperationAction
 from supervisor.wire import Action, EngineRestartMsg, ErrorCode, StartCmdMsg, Step, StopMsg
 
 PREPARED_STEPS = frozenset({Step.PREPARED, Step.STARTING, Step.LOADING, Step.DONE, Step.FAILED, Step.ABORTED})
+HELD_STEPS = frozenset({Step.HELD, Step.FAILED, Step.ABORTED})
 SPAWNED_STEPS = frozenset({Step.LOADING, Step.DONE, Step.FAILED, Step.ABORTED})
 
 
@@ -70,6 +73,8 @@ def decide(state: Operation, command: Command, settings: OperationSettings, now:
             return restart(state, command, settings, now)
         case EngineRestartMsg(action=Action.ABORT):
             return abort(state, command, now)
+        case EngineRestartMsg(action=Action.HOLD):
+            return hold(state, command, settings, now)
         case EngineRestartMsg(action=Action.RECOVER):
             return recover(state, command, settings)
         case _:
@@ -146,6 +151,21 @@ def abort(state: Operation, message: EngineRestartMsg, now: float) -> Result:
     return aborted, (note,), Accepted(aborted.epoch, frozenset(Step), will_exit=_will_exit(state))
 
 
+def hold(state: Operation, message: EngineRestartMsg, settings: OperationSettings, now: float) -> Result:
+    """Stop the engines, which stay stopped until the gang is prepared again."""
+    refused = fence(state, message)
+    if refused is not None:
+        return state, (), refused
+    state = replace(state, term=max(state.term, message.term))
+    if _is_same_run(state, message):
+        return state.heard(message.run_id, now), (), Accepted(state.epoch, HELD_STEPS)
+    refused = refuse_hold(state, message)
+    if refused is not None:
+        return state, (), refused
+    held, actions = _begin_hold(_named(state, message), settings, now)
+    return held, actions, Accepted(held.epoch, HELD_STEPS)
+
+
 def recover(state: Operation, message: EngineRestartMsg, settings: OperationSettings) -> Result:
     """Ask the running engine to recover without a restart; step and freeze stay as they are."""
     refused = fence(state, message)
@@ -184,24 +204,38 @@ def begin_prepare(
     """-> STOPPING, frozen, in the epoch and run that `state` already names; also used by `progress.py`."""
     # Recorded parameters are those of an older epoch; the engine's environment names the one it runs in.
     placement = replace(placement, epoch=state.epoch)
+    begun = replace(_stopping(state, settings, now), placement=placement)
+    return begun, (PrepareEngines(begun.serial, placement, begun.reason),)
+
+
+def _begin_hold(
+    state: Operation, settings: OperationSettings, now: float
+) -> tuple[Operation, tuple[OperationAction, ...]]:
+    """The hold of the gang takes over that of one rank: what ends the one is to start all."""
     begun = replace(
+        _stopping(state, settings, now), holding=True, held_by=None, held=frozenset(), start_when_prepared=False
+    )
+    return begun, (HoldEngines(begun.serial, begun.reason),)
+
+
+def _stopping(state: Operation, settings: OperationSettings, now: float) -> Operation:
+    return replace(
         state,
         step=Step.STOPPING,
         since=now,
         serial=state.serial + 1,
-        placement=placement,
         dead=frozenset(),
         error=None,
         category=None,
         device_fault=None,
         recovery=None,
+        holding=False,
         aborting=False,
-        # A relaunch is a gang's: it cannot wait for one rank that somebody took out of routing.
+        # What is done to a gang cannot wait for one rank that somebody took out of routing.
         paused=None,
         drained=False,
         freeze=freeze.begin(settings.freeze, state.run_id, now),
     )
-    return begun, (PrepareEngines(begun.serial, placement, begun.reason),)
 
 
 def begin_start(
@@ -245,15 +279,19 @@ def _prepare(
     placement = message.start or state.placement
     if placement is None:
         return state, (), Refused(ErrorCode.NOT_STARTED, "no engine was ever started here and no placement was given")
-    named = replace(
+    named = replace(_named(state, message), start_when_prepared=then_start)
+    accepted, actions = begin_prepare(named, placement, settings, now)
+    return accepted, actions, Accepted(accepted.epoch, until)
+
+
+def _named(state: Operation, message: EngineRestartMsg) -> Operation:
+    """Which operation it is from now on."""
+    return replace(
         state,
         epoch=message.epoch if message.epoch is not None else state.epoch + 1,
         run_id=message.run_id,
         reason=message.reason or f"run {message.run_id or '(unnamed)'}",
-        start_when_prepared=then_start,
     )
-    accepted, actions = begin_prepare(named, placement, settings, now)
-    return accepted, actions, Accepted(accepted.epoch, until)
 
 
 def _is_same_run(state: Operation, message: EngineRestartMsg) -> bool:

@@ -48,6 +48,15 @@ def refuse_operation(state: Operation, message: EngineRestartMsg, settings: Oper
     return None
 
 
+def refuse_hold(state: Operation, message: EngineRestartMsg) -> Refused | None:
+    """A hold that joins nothing: whatever is done with the engines, it may end that."""
+    if _is_foreign(state, message.instance_id):
+        return _wrong_instance(state, message.instance_id)
+    if message.epoch is not None and message.epoch <= state.epoch:
+        return stale_epoch(state, message.epoch)
+    return None
+
+
 def refuse_recovery(state: Operation, message: EngineRestartMsg, settings: OperationSettings) -> Refused | None:
     """A recovery that joins nothing: only an engine that runs, and the one that is meant, can be asked."""
     if _is_foreign(state, message.instance_id):

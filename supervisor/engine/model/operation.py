@@ -79,6 +79,8 @@ class Operation(msgspec.Struct, frozen=True):
     """A device was found gone after a death, which nothing in place can answer."""
     start_when_prepared: bool = False
     """`restart`, the seed's form: no barrier, start as soon as this pod is clean."""
+    holding: bool = False
+    """What is being stopped is to stay so: the whole gang is held."""
     aborting: bool = False
     """An abort came while stopping: the stop is finished first."""
     aborted_runs: tuple[str, ...] = ()
@@ -91,7 +93,9 @@ class Operation(msgspec.Struct, frozen=True):
     frozen_for: tuple[int, str | None] | None = None
     """(epoch, run) whose death report was accepted and froze us: asked again, it begins no second freeze (I2)."""
     held_by: str | None = None
-    """Who stopped the engine on purpose; it is then paused, not abnormal."""
+    """Who stopped an engine of this pod on purpose; it is then paused, not abnormal."""
+    held: frozenset[int] = frozenset()
+    """Which endpoints, by their number in this pod."""
     leaving: str | None = None
     """Why the supervisor is on its way out."""
     paused: str | None = None
@@ -109,6 +113,11 @@ class Operation(msgspec.Struct, frozen=True):
     def endpoint_ids(self) -> tuple[int, ...]:
         """Of this pod; none before the first placement."""
         return () if self.placement is None else tuple(endpoint.id for endpoint in self.placement.endpoints)
+
+    @property
+    def held_ids(self) -> frozenset[int]:
+        ids = self.endpoint_ids
+        return frozenset(ids[number] for number in self.held) if ids else self.held
 
     @property
     def busy(self) -> bool:
@@ -147,6 +156,13 @@ class PrepareEngines(msgspec.Struct, frozen=True):
     reason: str
 
 
+class HoldEngines(msgspec.Struct, frozen=True):
+    """Stop the engines' whole trees; nothing follows."""
+
+    serial: int
+    reason: str
+
+
 class StartEngines(msgspec.Struct, frozen=True):
     """Print the banner if this is a relaunch, spawn with `placement`, follow until the handshake."""
 
@@ -180,4 +196,4 @@ class Report(msgspec.Struct, frozen=True):
     message: str
 
 
-Action = PrepareEngines | StartEngines | RecoverEngine | EndSupervisor | Report
+Action = PrepareEngines | HoldEngines | StartEngines | RecoverEngine | EndSupervisor | Report

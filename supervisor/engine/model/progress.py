@@ -100,13 +100,17 @@ class Adopted(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """An operator stopped the engine."""
+    """An operator stopped the engine of one endpoint."""
 
     by: str
+    number: int = 0
+    """Of the endpoint in this pod."""
 
 
 class Released(msgspec.Struct, frozen=True):
     """The operator wants it back."""
+
+    number: int = 0
 
 
 class Abandoned(msgspec.Struct, frozen=True):
@@ -197,10 +201,11 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
             return alone.give_way(state, now)
         case Adopted(instance_id):
             return alone.adopt(state, instance_id)
-        case Held(by):
-            return replace(state, held_by=by, dead=frozenset(), freeze=None), ()
-        case Released():
-            return _released(state)
+        case Held(by, number):
+            held = replace(state, held_by=by, held=state.held | {number}, freeze=None)
+            return replace(held, dead=held.dead - held.held_ids), ()
+        case Released(number):
+            return _released(state, number)
         case Abandoned(reason):
             return _abandoned(state, reason, now)
         case Leaving(reason):
@@ -217,6 +222,8 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
 
 def _effect(state: Operation, event: Stopped | Clean | Spawned | Loaded | Broke, now: float) -> Outcome:
     match event, state.step:
+        case Stopped(), Step.STOPPING if state.holding:
+            return _held(state, now)
         case Stopped(), Step.STOPPING:
             return _to(state, Step.CLEANING, now), ()
         case Clean(), Step.CLEANING:
@@ -233,30 +240,49 @@ def _effect(state: Operation, event: Stopped | Clean | Spawned | Loaded | Broke,
             return state, ()
 
 
+def _held(state: Operation, now: float) -> Outcome:
+    """As if nothing had been started here: whoever ends the hold assembles the gang anew."""
+    if state.aborting:
+        return _aborted(state, now)
+    held = replace(_forgotten(state, Step.HELD, now), run_id=state.run_id)
+    return held, (Report("info", f"held: {state.reason}"),)
+
+
 def _clean(state: Operation, now: float) -> Outcome:
     if state.aborting:
-        aborted = replace(_to(state, Step.ABORTED, now), error="aborted while stopping", aborting=False)
-        return aborted, (Report("warning", "stopped and clean, but the run was aborted: the arbiter counts"),)
+        return _aborted(state, now)
     prepared = _to(state, Step.PREPARED, now)
     if state.start_when_prepared and state.held_by is None and state.leaving is None:
         return begin_start(prepared, prepared.placement, now)
     return prepared, ()
 
 
+def _aborted(state: Operation, now: float) -> Outcome:
+    aborted = replace(_to(state, Step.ABORTED, now), error="aborted while stopping", aborting=False, holding=False)
+    return aborted, (Report("warning", "stopped, but the run was aborted: the arbiter counts"),)
+
+
 def _fail(state: Operation, reason: str, now: float) -> Outcome:
     """Unfrozen at once: the container fallback is never delayed by a relaunch that cannot work."""
-    failed = replace(_to(state, Step.FAILED, now), freeze=None, error=reason, start_when_prepared=False, aborting=False)
+    failed = replace(
+        _to(state, Step.FAILED, now),
+        freeze=None,
+        error=reason,
+        start_when_prepared=False,
+        holding=False,
+        aborting=False,
+    )
     return failed, (Report("error", f"relaunch failed while {state.step}: {reason}; unfrozen"),)
 
 
 def _engine_died(state: Operation, reason: str, endpoint_id: int, now: float) -> Outcome:
-    if state.held_by is not None or state.leaving is not None:
+    if endpoint_id in state.held_ids or state.leaving is not None:
         return state, ()
     dead = state.dead | {endpoint_id}
     if state.step in (Step.STARTING, Step.LOADING):
         failed, actions = _fail(state, f"the engine died while loading: {reason}", now)
         return replace(failed, dead=dead), actions
-    if state.step in (Step.STOPPING, Step.CLEANING, Step.PREPARED):
+    if state.step in (Step.STOPPING, Step.CLEANING, Step.PREPARED, Step.HELD):
         return state, ()
     if state.step is Step.FAILED:
         return replace(state, dead=dead), ()  # told already: it is why the relaunch failed
@@ -266,6 +292,8 @@ def _engine_died(state: Operation, reason: str, endpoint_id: int, now: float) ->
 def _report_accepted(state: Operation, event: ReportAccepted, settings: OperationSettings, now: float) -> Outcome:
     """Freeze only for a recovery that will be tried, for this epoch, and while the switch is on (S12, S13)."""
     if event.epoch != state.epoch or state.busy or state.leaving is not None or state.held_by is not None:
+        return state, ()
+    if state.step is Step.HELD:
         return state, ()
     if state.device_fault is not None:
         return state, ()
@@ -310,13 +338,13 @@ def _report_undelivered(state: Operation, epoch: int, settings: OperationSetting
 
 
 def _started_locally(state: Operation, event: StartedLocally, now: float) -> Operation:
+    """Without a controller an endpoint's id is its number."""
     return replace(
-        _to(state, Step.LOADING, now),
+        _to(_no_longer_held(state, event.endpoint_id), Step.LOADING, now),
         placement=event.placement,
         epoch=event.epoch,
         serial=state.serial + 1,
         ever_started=True,
-        held_by=None,
         dead=state.dead - {event.endpoint_id},
         reason=event.reason,
         recovery=None,
@@ -327,14 +355,19 @@ def _started_locally(state: Operation, event: StartedLocally, now: float) -> Ope
     )
 
 
-def _released(state: Operation) -> Outcome:
+def _released(state: Operation, number: int) -> Outcome:
     """What was stopped on purpose is missing from its gang from now on: a death like any other, and so relaunched."""
-    if state.held_by is None:
+    if number not in state.held:
         return state, ()
-    missing = state.ever_started and not state.busy
+    released = _no_longer_held(state, number)
+    missing = state.held_ids - released.held_ids if state.ever_started and not state.busy else frozenset()
     note = f"released by an operator; it had been held by {state.held_by}"
-    dead = frozenset(state.endpoint_ids if missing else ())
-    return replace(state, held_by=None, dead=dead), (Report("info", note),)
+    return replace(released, dead=state.dead | missing), (Report("info", note),)
+
+
+def _no_longer_held(state: Operation, number: int) -> Operation:
+    held = state.held - {number}
+    return replace(state, held=held, held_by=state.held_by if held else None)
 
 
 def _resumed(state: Operation) -> Outcome:
@@ -347,9 +380,14 @@ def _resumed(state: Operation) -> Outcome:
 
 
 def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
-    """The serial moves on, so that nothing in flight for the old engines counts."""
-    fresh = replace(
-        _to(state, Step.IDLE, now),
+    fresh = _forgotten(state, Step.IDLE, now)
+    return fresh, (Report("warning", f"engines of epoch {state.epoch} abandoned: {reason}"),)
+
+
+def _forgotten(state: Operation, step: Step, now: float) -> Operation:
+    """Without engines and without memory of them; the serial moves on, so that nothing in flight for them counts."""
+    return replace(
+        _to(state, step, now),
         serial=state.serial + 1,
         placement=None,
         run_id=None,
@@ -360,12 +398,12 @@ def _abandoned(state: Operation, reason: str, now: float) -> Outcome:
         device_fault=None,
         recovery=None,
         start_when_prepared=False,
+        holding=False,
         aborting=False,
         freeze=None,
         paused=None,
         drained=False,
     )
-    return fresh, (Report("warning", f"engines of epoch {state.epoch} abandoned: {reason}"),)
 
 
 def _tick(state: Operation, now: float) -> Outcome:

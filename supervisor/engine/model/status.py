@@ -33,13 +33,15 @@ class Judgement(msgspec.Struct, frozen=True):
 
 def judge(operation: Operation, facts: EngineFacts, now: float) -> Judgement:
     """The endpoint's status on the wire, and whether the arbiter counts it."""
-    if operation.held_by is not None or operation.leaving is not None:
+    if facts.endpoint_id in operation.held_ids or operation.leaving is not None:
         return Judgement(EndpointStatus.PAUSED)
     match operation.step:
         case Step.STOPPING | Step.CLEANING:
             return Judgement(EndpointStatus.WAIT2START)
         case Step.PREPARED:
             return _prepared(operation, now)
+        case Step.HELD:
+            return Judgement(EndpointStatus.PAUSED)
         case Step.FAILED | Step.ABORTED:
             return Judgement(EndpointStatus.ABNORMAL, counted=operation.error or f"relaunch {operation.step}")
         case Step.STARTING | Step.LOADING:

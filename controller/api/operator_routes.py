@@ -1,0 +1,58 @@
+"""What operators ask of a whole instance, beside its relaunch: that it is held, released, ended."""
+
+from __future__ import annotations
+
+import trio
+
+from controller.api.routes import Routes
+from controller.api.views import instance_view
+from controller.clock import wall_clock
+from controller.model.instance import Instance
+from controller.operators import Operators
+from controller.registry import Registry
+from controller.store.base import Store
+from supervisor import wire
+
+NO_INSTANCE = {404: "no living instance has this id"}
+
+
+def add_operator_routes(routes: Routes, registry: Registry, operators: Operators, store: Store) -> None:
+    async def changed(instance: Instance) -> wire.InstanceView:
+        """Written down before it is answered."""
+        await store.save_instance(instance)
+        now = trio.current_time()
+        return instance_view(registry.entry(instance.id), now, wall_clock(now))
+
+    @routes.post(
+        "/v1/instances/<int:instance_id>/hold",
+        message=wire.Reason,
+        status=202,
+        answer=wire.InstanceView,
+        errors=NO_INSTANCE | {409: "a supervisor of an older version cannot be held"},
+    )
+    async def hold(message: wire.Reason, instance_id: int) -> wire.InstanceView:
+        """Stop the engines of an instance, and keep them stopped until it is released."""
+        return await changed(operators.hold(instance_id, message.reason, trio.current_time()))
+
+    @routes.post(
+        "/v1/instances/<int:instance_id>/release",
+        message=wire.Reason,
+        status=202,
+        answer=wire.InstanceView,
+        errors=NO_INSTANCE | {409: "its spent budget holds it: reset-failed"},
+    )
+    async def release(message: wire.Reason, instance_id: int) -> wire.InstanceView:
+        """Let an instance that is held be started again."""
+        return await changed(operators.release(instance_id, message.reason, trio.current_time()))
+
+    @routes.post(
+        "/v1/instances/<int:instance_id>/terminate",
+        message=wire.Reason,
+        status=202,
+        answer=wire.Said,
+        errors=NO_INSTANCE,
+    )
+    async def terminate(message: wire.Reason, instance_id: int) -> wire.Said:
+        """End an instance: its run is aborted, its supervisors stop."""
+        operators.terminate(instance_id, message.reason, trio.current_time())
+        return wire.Said(message=f"instance {instance_id} ends")
