@@ -138,9 +138,9 @@ class Registry:
             entry.refused = ""
             if answer.life is not assembly.Life.SAME:
                 self.tell(entry, "member", _welcome(answer), member=answer.member)
-                self._life_over(entry, answer.place, boot_id)
+                self._life_over(entry, answer.place, boot_id, entry.instance.member(answer.member))
         elif answer.superseded is not None:
-            self._life_over(entry, answer.superseded, boot_id)
+            self._life_over(entry, answer.superseded, boot_id, None)
         self.consider(entry, now)
 
     def observe(self, entry: Entry, member: MemberKey, seen: Observation, now: float) -> None:
@@ -269,10 +269,10 @@ class Registry:
 
     # --- inside --------------------------------------------------------------------------------------------
 
-    def _life_over(self, entry: Entry, place: MemberKey, boot_id: str | None) -> None:
+    def _life_over(self, entry: Entry, place: MemberKey, boot_id: str | None, newcomer: Member | None) -> None:
         entry.forget_orders(place)
         if entry.recovery:
-            entry.recovery.inbox.post(Registered(place, boot_id))
+            entry.recovery.inbox.post(Registered(place, boot_id, newcomer))
 
     def _judge(self, entry: Entry, now: float) -> None:
         recovery = entry.recovery

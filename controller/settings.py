@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.model.settings import InstanceSettings, Phase2Scope, RelaunchSettings
+from controller.model.settings import InstanceSettings, OnMemberLost, Phase2Scope, RelaunchSettings
 from controller.policy import Policy
 from supervisor.settings_file import (
     Mistake,
@@ -115,9 +115,9 @@ class FaultToleranceSection:
         one_of("all", "undispatched"), "all", "whose containers restart; undispatched spares those that accepted start"
     )
     on_member_lost: str = setting(
-        one_of("restart-all", "rejoin"), "restart-all", "what the survivors of a restarted container do"
+        one_of("rejoin", "restart-all"), "rejoin", "the others wait in place for a lost member, or restart too"
     )
-    rejoin_timeout_sec: float = setting(duration(1, HOUR), 300.0, "how long survivors wait for a newcomer")
+    rejoin_timeout_sec: float = setting(duration(1, HOUR), 300.0, "how long they wait, then all containers restart")
     max_concurrent_runs: int = setting(integer(1, 1000), 16, "starts at a time in the whole fleet")
     max_phase2_fraction: float = setting(
         number(0, 1), 0.3, "of all instances in 10 min; beyond it instances are held with an alarm"
@@ -170,6 +170,8 @@ class Settings:
                 engine_relaunch_backoff_sec=fault.engine_relaunch_backoff_sec,
                 engine_relaunch_backoff_max_sec=fault.engine_relaunch_backoff_max_sec,
                 engine_relaunch_phase2_scope=Phase2Scope(fault.engine_relaunch_phase2_scope),
+                on_member_lost=OnMemberLost(fault.on_member_lost),
+                rejoin_timeout_sec=fault.rejoin_timeout_sec,
             ),
             instance=InstanceSettings(
                 heartbeat_timeout_active_sec=self.instance.heartbeat_timeout_active_sec,
@@ -191,8 +193,6 @@ SECTIONS: Mapping[str, type] = {
 
 NOT_CARRIED_OUT: Mapping[str, str] = {
     "controller.state_dir": 'not carried out yet: the store "memory" keeps no files',
-    "fault_tolerance_config.on_member_lost": 'only "restart-all" is carried out yet',
-    "fault_tolerance_config.rejoin_timeout_sec": 'not carried out yet: on_member_lost is "restart-all"',
     "fault_tolerance_config.max_phase2_fraction": "this brake is not carried out yet",
 }
 """Keys of which only the default may stand: ignoring them would give a false feeling of safety. Whoever carries one
@@ -272,6 +272,14 @@ def _periods(fault: FaultToleranceSection, take_over_sec: float) -> Iterator[Mis
             f"{fault.engine_restart_freeze_sec:g} s must be longer than"
             f" engine_relaunch_complete_timeout_sec ({fault.engine_relaunch_complete_timeout_sec:g} s):"
             " a supervisor would end itself while its engine may still load",
+        )
+    if fault.engine_restart_freeze_sec <= fault.rejoin_timeout_sec:
+        yield Mistake(
+            section,
+            "engine_restart_freeze_sec",
+            f"{fault.engine_restart_freeze_sec:g} s must be longer than"
+            f" rejoin_timeout_sec ({fault.rejoin_timeout_sec:g} s):"
+            " a supervisor would end itself while it still waits for a lost member",
         )
     silence = 3 * fault.engine_relaunch_poll_interval_sec + take_over_sec
     if fault.engine_restart_freeze_silence_sec < silence:

@@ -20,13 +20,13 @@ class BudgetKey:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """`runs` and `phase2s` count since the last stable period, one run never twice, whoever resumes it."""
+    """`runs` and `phase2s` count since the last stable period, one start never twice, whoever resumes its run."""
 
     key: BudgetKey
     runs: int = 0
     phase2s: int = 0
     spent_by: str = ""
-    """The run that was counted last."""
+    """The start that was counted last: of which run, and which of its starts."""
     phase2_by: str = ""
 
 
@@ -61,9 +61,9 @@ def next_run(budget: Budget, settings: RelaunchSettings) -> Granted | Spent:
     return Granted(_backoff(budget.runs + 1, settings))
 
 
-def spend_run(budget: Budget, run_id: str) -> Budget:
+def spend_run(budget: Budget, start: str) -> Budget:
     """When the first engine is going to be stopped: a run that touched nothing costs nothing."""
-    return budget if budget.spent_by == run_id else replace(budget, runs=budget.runs + 1, spent_by=run_id)
+    return budget if budget.spent_by == start else replace(budget, runs=budget.runs + 1, spent_by=start)
 
 
 def spend_phase2(budget: Budget, run_id: str) -> Budget:

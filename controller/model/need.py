@@ -20,7 +20,8 @@ def run_needed(instance: Instance, settings: RelaunchSettings) -> Cause | None:
     """Ask when no run is open: after each registration, each heartbeat, each end of a run, and once a second.
 
     * complete, reachable, and nobody takes part in the epoch -> `assemble` (cold start, and after phase 2);
-    * some take part, others are new boots or cannot be reached -> `fault`: a member is lost;
+    * some take part, others are new boots or cannot be reached -> `rejoin`, or `fault` where nobody may wait for
+      a lost member in place;
     * those who take part cannot be reached -> None: nobody is left to be told, and a run would only count;
     * an endpoint is ABNORMAL in this epoch -> `fault`: so is judged again at the end of a run;
     * a rank of a gang runs its engine in a later epoch -> `fault`: alone it cannot join the others (F14);
@@ -33,7 +34,8 @@ def run_needed(instance: Instance, settings: RelaunchSettings) -> Cause | None:
     if instance.held:
         return Cause(RunReason.HOLD, f"held: {instance.held}") if _to_be_held(instance) else None
     if lost := lost_members(instance):
-        return Cause(RunReason.FAULT, lost)
+        waits = settings.rejoins and all(member.knows_prepare for member in instance.members)
+        return Cause(RunReason.REJOIN if waits else RunReason.FAULT, lost)
     if not instance.complete or any(member.unreachable_since is not None for member in instance.members):
         return None
     if not any(member.in_epoch for member in instance.members):

@@ -17,6 +17,15 @@ class Phase2Scope(StrEnum):
     """The seed's letter in every case (S05)."""
 
 
+class OnMemberLost(StrEnum):
+    """What the other members do when one's container has restarted, or cannot be reached."""
+
+    REJOIN = "rejoin"
+    """They stop their engines in place and wait for it."""
+    RESTART_ALL = "restart-all"
+    """Their containers restart too (S28)."""
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceSettings:
     heartbeat_interval_sec: float = 3.0
@@ -44,6 +53,8 @@ class RelaunchSettings:
     engine_relaunch_backoff_sec: float = 30.0
     engine_relaunch_backoff_max_sec: float = 600.0
     engine_relaunch_phase2_scope: Phase2Scope = Phase2Scope.ALL
+    on_member_lost: OnMemberLost = OnMemberLost.REJOIN
+    rejoin_timeout_sec: float = 300.0
 
     status_timeout_sec: float = 2.0
     """Connecting included, which the client bounds by 1 s."""
@@ -60,3 +71,8 @@ class RelaunchSettings:
     """Of a step that is resumed, at least."""
     max_rereads: int = 3
     """How often one run takes a higher epoch because somebody answered `stale_epoch`."""
+
+    @property
+    def rejoins(self) -> bool:
+        """Survivors that may not be relaunched in place cannot wait in place either."""
+        return self.enable_engine_relaunch and self.on_member_lost is OnMemberLost.REJOIN

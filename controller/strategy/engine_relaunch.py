@@ -40,6 +40,7 @@ CLEANUP_SEC = 3.0
 GRACE_SEC = 0.5
 """For the journal rows that close such a run."""
 GOOD_ENDS = frozenset({None, Outcome.DONE, Outcome.RECOVERED_ITSELF, Outcome.OBSOLETE, Outcome.HELD})
+LOST_STEPS = frozenset({RunStep.REJOIN, RunStep.PHASE2})
 
 
 class EngineRelaunch:
@@ -251,7 +252,7 @@ class _Execution:
         match action:
             case exchange.Journal(kept, reason):
                 await self._store.save_run(kept)
-                is_bad = kept.step is RunStep.PHASE2 or kept.outcome not in GOOD_ENDS
+                is_bad = kept.step in LOST_STEPS or kept.outcome not in GOOD_ENDS
                 self._tell("warning" if is_bad else "info", f"{kept.step}: {reason}")
             case exchange.SaveBudget(budget, _):
                 await self._store.save_budget(budget)

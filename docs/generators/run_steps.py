@@ -37,6 +37,7 @@ from controller.model.relaunch.exchange import (
     Tick,
     Unreachable,
 )
+from controller.model.relaunch.rejoin import is_paid
 from controller.model.relaunch.run import Cause, Progress, Run, RunReason, RunStep, Stage
 from controller.model.settings import InstanceSettings, RelaunchSettings
 from generators.explore import Edge, explore
@@ -52,6 +53,7 @@ INSTANCE_SETTINGS = InstanceSettings()
 LIMIT = SETTINGS.engine_relaunch_max_attempts
 KEY = InstanceKey("default", "job")
 BOOT = "boot"
+OTHER_BOOT = "another boot"
 ENDED = "ended: "
 CODES = (
     ErrorCode.BUSY,
@@ -97,6 +99,7 @@ def _edges(before: Run | None, run: Run, actions: Iterable[Action]) -> Iterator[
 def _words(said: str) -> str:
     """What the plan says of every case, not of this one."""
     said = said.removeprefix("phase 2: ").replace(":0", "").replace("ADDRESS, ADDRESS", "ADDRESS")
+    said = re.sub(r"(; all containers|: the others wait in place).*", "", said)
     said = re.sub(r"answers \w+: WHY", "answers CODE: WHY", said)
     return re.sub(r"(?<!phase )\b\d+(\.\d+)?\b", "N", said)
 
@@ -174,7 +177,7 @@ def _willing(at: Moment) -> Event | None:
     for send in at.asked:
         if send.member == row.key:
             done = Step.HELD if run.step is RunStep.HOLD else Step.PREPARED
-            told = Accepted(done, run.epoch, BOOT, will_exit=True)
+            told = Accepted(done, run.epoch, row.member.boot_id, will_exit=True)
             return Answered(row.key, send.number, _well(run, row, at.now) if isinstance(send.request, Probe) else told)
     heard = row.heartbeat is not None and row.heartbeat.received_at == at.now
     return None if heard else Heartbeat(row.key, _well(run, row, at.now))
@@ -182,7 +185,8 @@ def _willing(at: Moment) -> Event | None:
 
 def _well(run: Run, row: Progress, now: float) -> Observation:
     epoch = run.epoch if row.stage is Stage.STARTED else run.base_epoch
-    return Observation(now, epoch, BOOT, normal=True, statuses={1: EndpointStatus.NORMAL})
+    boot, statuses = row.member.boot_id, {1: EndpointStatus.NORMAL}
+    return Observation(now, epoch, boot, normal=True, statuses=statuses, prepared=row.new_boot)
 
 
 def _events(at: Moment) -> Iterator[tuple[float, Event]]:
@@ -190,35 +194,42 @@ def _events(at: Moment) -> Iterator[tuple[float, Event]]:
         yield max(at.now, time or 0.0), Tick()
     for kind in CancelKind:
         yield at.now, Cancel(kind, f"cancelled: {kind}")
-    for member in at.run.rows:
-        yield at.now, Registered(member.key, "another boot")
+    for row in at.run.rows:
+        boot = _other_boot(row)
+        yield at.now, Registered(row.key, boot, None)
+        yield at.now, Registered(row.key, boot, replace(row.member, boot_id=boot, in_epoch=False))
     row = at.run.rows[0]
-    for seen in _observations(at.run, at.now):
+    for seen in _observations(at.run, row, at.now):
         yield at.now, Heartbeat(row.key, seen)
     yield at.now, Fault(row.key, epoch=at.run.epoch, message="DEATH")
     yield at.now, MemberSilent(row.key)
     for send in at.asked:
-        for answer in _answers(send, at.run, at.now):
+        for answer in _answers(send, at.run, row, at.now):
             yield at.now, Answered(send.member, send.number, answer)
 
 
-def _answers(send: Send, run: Run, now: float) -> Iterator[Answer]:
+def _other_boot(row: Progress) -> str:
+    return OTHER_BOOT if row.member.boot_id == BOOT else BOOT
+
+
+def _answers(send: Send, run: Run, row: Progress, now: float) -> Iterator[Answer]:
     yield from (Unreachable(kind, "WHY") for kind in Silence)
     for code in CODES:
-        yield Refused(code, "WHY", epoch=run.epoch + 1, boot_id=BOOT, term=run.term + 1)
+        yield Refused(code, "WHY", epoch=run.epoch + 1, boot_id=row.member.boot_id, term=run.term + 1)
     if isinstance(send.request, Probe):
-        yield from _observations(run, now)
+        yield from _observations(run, row, now)
         return
     for step in (Step.PREPARED, Step.HELD, Step.FAILED, Step.STOPPING):
-        yield Accepted(step, run.epoch, BOOT, will_exit=step is Step.PREPARED)
+        yield Accepted(step, run.epoch, row.member.boot_id, will_exit=step is Step.PREPARED)
 
 
-def _observations(run: Run, now: float) -> Iterator[Observation]:
-    initial = Observation(now, run.epoch, BOOT, normal=False, statuses={0: EndpointStatus.INITIAL})
+def _observations(run: Run, row: Progress, now: float) -> Iterator[Observation]:
+    initial = Observation(now, run.epoch, row.member.boot_id, normal=False, statuses={0: EndpointStatus.INITIAL})
     yield initial
+    yield replace(initial, prepared=True)
     yield replace(initial, leaving=True)
     yield replace(initial, step=Step.FAILED)
-    yield replace(initial, boot_id="another boot")
+    yield replace(initial, boot_id=_other_boot(row))
     yield replace(initial, statuses={0: EndpointStatus.ABNORMAL})
     for epoch in (run.base_epoch, run.epoch):
         yield replace(initial, epoch=epoch, normal=True, statuses={0: EndpointStatus.NORMAL})
@@ -235,7 +246,8 @@ def _essence(at: Moment) -> Hashable:
         return run.step, run.closing, rows
     before_prepare = not run.prepare_sent and (run.cause.endpoint_abnormal, run.counts)
     spent = run.budget.runs >= run.settings.engine_relaunch_max_attempts
-    ahead = run.step is not RunStep.AWAIT and (before_prepare, run.backoff_sec > 0, run.rereads)
+    waits = is_paid(run), run.rejoin_until is None
+    ahead = run.step is not RunStep.AWAIT and (before_prepare, run.backoff_sec > 0, run.rereads, waits)
     return run.step, run.by_restart, spent, ahead, rows
 
 
@@ -243,6 +255,8 @@ def _essence_of_row(run: Run, row: Progress) -> Hashable:
     asked = (row.outstanding is None, min(row.tries, TRIES), row.may_be_frozen)
     if run.step in SAYING_GOODBYE:
         return asked, row.stage is Stage.STARTED, row.left, row.new_boot, row.farewell
+    if run.step is RunStep.REJOIN:
+        return asked, row.stage, row.left, row.gone is None, row.new_boot, row.seen is not None and row.seen.prepared
     if run.step is not RunStep.AWAIT:
         return asked, row.stage, row.timed_out and run.by_restart
     seen = (each for each in (row.seen, row.heartbeat) if each is not None and each.received_at >= row.stage_since)

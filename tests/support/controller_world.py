@@ -17,6 +17,7 @@ from controller.door import Controller, Door
 from controller.election import Election, Leadership, MemoryElection
 from controller.lead import lead
 from controller.model.instance import Instance, InstanceStatus
+from controller.model.settings import OnMemberLost, RelaunchSettings
 from controller.policy import Policy
 from controller.store.memory import MemoryStore
 from controller.supervisors import Supervisors
@@ -26,6 +27,7 @@ from tests.support.fake_supervisor import FakeSupervisor, Record, Script
 from tests.support.memory_network import MemoryNetwork, open_memory_network
 
 HOST, PORT = "controller", 1026
+RESTART_ALL = Policy(relaunch=RelaunchSettings(on_member_lost=OnMemberLost.RESTART_ALL))
 PATIENCE_SEC = 4000
 """Virtual: only a test that hangs notices."""
 

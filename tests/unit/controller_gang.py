@@ -8,7 +8,7 @@ from controller.model import assembly
 from controller.model.assembly import Joined
 from controller.model.budget import Budget, BudgetKey
 from controller.model.instance import Instance, begin_epoch, observe
-from controller.model.member import MemberKey, Observation, all_normal
+from controller.model.member import Member, MemberKey, Observation, all_normal
 from controller.model.relaunch import plan
 from controller.model.relaunch.exchange import (
     Accepted,
@@ -31,7 +31,7 @@ from controller.model.relaunch.exchange import (
     Unreachable,
 )
 from controller.model.relaunch.run import Cause, Run, RunReason, RunRecord, RunStep
-from controller.model.settings import InstanceSettings, RelaunchSettings
+from controller.model.settings import InstanceSettings, OnMemberLost, RelaunchSettings
 from supervisor.wire import (
     EndpointStatus,
     EngineRestartMsg,
@@ -46,7 +46,9 @@ from supervisor.wire import (
 NORMAL = EndpointStatus.NORMAL
 FEATURES = ("prepare", "epoch", "orders", "hold")
 INSTANCE_SETTINGS = InstanceSettings()
-SETTINGS = RelaunchSettings()
+REJOIN = RelaunchSettings(on_member_lost=OnMemberLost.REJOIN)
+SETTINGS = RelaunchSettings(on_member_lost=OnMemberLost.RESTART_ALL)
+"""A lost member ends phase 1, as in the seed; the other way is in `test_controller_rejoin`."""
 FAULT = Cause(RunReason.FAULT, "engine 1 on 10.0.0.2 is dead")
 ASSEMBLE = Cause(RunReason.ASSEMBLE, "all have registered")
 SILENT = Unreachable(Silence.SILENT, "no answer within 2 s")
@@ -150,6 +152,7 @@ class Drive:
         settings: RelaunchSettings = SETTINGS,
         now: float = 100.0,
         heard: bool = True,
+        run_id: str = "run-1",
     ) -> Drive:
         """`heard`: every member's heartbeat has just come, as it does in a living gang."""
         for member in instance.members if heard else ():
@@ -158,7 +161,7 @@ class Drive:
         run, actions = plan.open_run(
             instance,
             cause,
-            run_id="run-1",
+            run_id=run_id,
             term=7,
             budget=budget or fresh_budget(instance),
             settings=settings,
@@ -213,7 +216,8 @@ class Drive:
         boot = self.run.rows[index].member.boot_id
         match request:
             case Probe():
-                return seen(self.run.instance, self.key(index), self.now, EndpointStatus.INITIAL)
+                is_new = self.run.rows[index].new_boot
+                return seen(self.run.instance, self.key(index), self.now, EndpointStatus.INITIAL, prepared=is_new)
             case EngineRestartMsg(action="prepare"):
                 return Accepted(Step.PREPARED, self.run.epoch, boot)
             case EngineRestartMsg(action="hold"):
@@ -259,8 +263,29 @@ class Drive:
     def cancel(self, kind: CancelKind) -> tuple[Action, ...]:
         return self.step(Cancel(kind, f"{kind} for a test"))
 
-    def new_boot(self, index: int) -> tuple[Action, ...]:
-        return self.step(Registered(self.key(index), f"boot-{index}-2"))
+    def new_boot(self, index: int, boot: int = 2, **changes: object) -> tuple[Action, ...]:
+        """Its container is back, and its registration was taken."""
+        newcomer = self.newcomer(index, boot, **changes)
+        return self.step(Registered(self.key(index), newcomer.boot_id, newcomer))
+
+    def newcomer(self, index: int, boot: int = 2, **changes: object) -> Member:
+        """Of a member, as the registry would know it; its engine's dependencies are active at once."""
+        reborn = self.reborn(self.run.rows[index].member, f"boot-{index}-{boot}", self.now)
+        told = Observation(self.now, 0, reborn.boot_id, normal=False, statuses={}, prepared=True)
+        return replace(reborn, **({"observation": told} | changes))  # type: ignore[arg-type]
+
+    @staticmethod
+    def reborn(member: Member, boot_id: str, now: float) -> Member:
+        """Its next life, of which nothing has been heard yet."""
+        return replace(
+            member,
+            boot_id=boot_id,
+            registered_at=now,
+            observation=None,
+            in_epoch=False,
+            superseded=False,
+            unreachable_since=None,
+        )
 
     def refuse(self, index: int, code: ErrorCode, **fields: object) -> tuple[Action, ...]:
         return self.answer(index, Refused(code, "for a test", **fields))  # type: ignore[arg-type]

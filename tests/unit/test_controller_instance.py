@@ -33,7 +33,7 @@ from controller.model.instance import (
 )
 from controller.model.member import Observation, observed, seen_in_heartbeat, seen_in_status
 from controller.model.need import not_prepared, run_needed, waits_for
-from controller.model.relaunch.run import RunReason
+from controller.model.relaunch.run import Cause, RunReason
 from controller.model.settings import RelaunchSettings
 from supervisor.wire import (
     EndpointStatus,
@@ -45,6 +45,7 @@ from supervisor.wire import (
 )
 from tests.unit.controller_gang import (
     INSTANCE_SETTINGS,
+    REJOIN,
     SETTINGS,
     assembled,
     joined,
@@ -385,9 +386,10 @@ def test_a_healthy_gang_needs_nothing() -> None:
 @pytest.mark.seed("S28")
 def test_F03_a_new_boot_among_survivors_is_a_lost_member_and_all_new_boots_an_assemble() -> None:
     broken = joined(ACTIVE, registration(1, boot_id="boot-1-2"))
-    cause = run_needed(broken, SETTINGS)
-    assert cause is not None
-    assert (cause.reason, cause.text) == (RunReason.FAULT, "the container of 10.0.0.2:1026 restarted")
+    lost = "the container of 10.0.0.2:1026 restarted"
+    assert run_needed(broken, SETTINGS) == Cause(RunReason.FAULT, lost)
+    assert run_needed(broken, REJOIN) == Cause(RunReason.REJOIN, lost)
+    assert run_needed(broken, replace(REJOIN, enable_engine_relaunch=False)) == Cause(RunReason.FAULT, lost)
     reborn = run_needed(prepared(joined(broken, registration(0, boot_id="boot-0-2"))), SETTINGS)
     assert reborn is not None
     assert reborn.reason is RunReason.ASSEMBLE

@@ -31,7 +31,7 @@ from controller.model.relaunch.exchange import (
 )
 from controller.model.relaunch.run import Cause, Farewell, Outcome, RunReason, RunStep, Stage
 from controller.model.relaunch.view import view
-from controller.model.settings import Phase2Scope, RelaunchSettings
+from controller.model.settings import Phase2Scope
 from supervisor.wire import EndpointStatus, EngineRestartMsg, ErrorCode, Step, StopMsg
 from tests.unit.controller_gang import (
     ASSEMBLE,
@@ -408,7 +408,7 @@ def test_nobody_is_started_before_all_are_prepared() -> None:
 @pytest.mark.seed("S05")
 @pytest.mark.parametrize("scope", list(Phase2Scope))
 def test_S05_abort_goes_only_to_those_to_which_start_was_not_dispatched(scope: Phase2Scope) -> None:
-    settings = RelaunchSettings(engine_relaunch_phase2_scope=scope)
+    settings = replace(SETTINGS, engine_relaunch_phase2_scope=scope)
     drive = Drive.open(serving(3), settings=settings).to(RunStep.START)
     for index in range(2):
         drive.answer(index, drive.willing(index, drive.pending[drive.key(index)].request))
@@ -424,7 +424,7 @@ def test_S05_abort_goes_only_to_those_to_which_start_was_not_dispatched(scope: P
 @pytest.mark.seed("S05")
 @pytest.mark.parametrize("scope", list(Phase2Scope))
 def test_S05_a_start_that_is_not_answered_yet_may_have_been_dispatched(scope: Phase2Scope) -> None:
-    settings = RelaunchSettings(engine_relaunch_phase2_scope=scope)
+    settings = replace(SETTINGS, engine_relaunch_phase2_scope=scope)
     drive = Drive.open(serving(3), settings=settings).to(RunStep.START)
     drive.refuse(1, ErrorCode.FAILED)
     assert drive.run.step is RunStep.START
@@ -444,7 +444,7 @@ def test_a_start_that_nobody_answers_is_waited_for_until_the_deadline() -> None:
 
 @pytest.mark.seed("S05")
 def test_S05_undispatched_scope_spares_the_loading_even_if_a_member_is_unreachable() -> None:
-    settings = RelaunchSettings(engine_relaunch_phase2_scope=Phase2Scope.UNDISPATCHED)
+    settings = replace(SETTINGS, engine_relaunch_phase2_scope=Phase2Scope.UNDISPATCHED)
     drive = Drive.open(serving(), settings=settings).to(RunStep.START)
     drive.answer(0, drive.willing(0, drive.pending[drive.key(0)].request))
     for _ in range(3):
@@ -865,7 +865,7 @@ def test_events_of_strangers_and_a_second_cancel_change_nothing() -> None:
 
 def test_the_same_registration_again_is_no_new_boot() -> None:
     drive = Drive.open(serving()).to(RunStep.PREPARE)
-    drive.step(Registered(drive.key(1), "boot-1-1"))
+    drive.step(Registered(drive.key(1), "boot-1-1", drive.run.rows[1].member))
     assert drive.run.step is RunStep.PREPARE
 
 

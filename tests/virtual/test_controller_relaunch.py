@@ -13,7 +13,7 @@ from controller.model.settings import Phase2Scope, RelaunchSettings
 from controller.policy import Policy
 from supervisor import wire
 from supervisor.wire import EndpointStatus, ErrorCode
-from tests.support.controller_world import open_world
+from tests.support.controller_world import RESTART_ALL, open_world
 from tests.support.fake_supervisor import FakeSupervisor, Script
 
 # httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
@@ -75,7 +75,7 @@ async def test_a_death_relaunches_all_engines_together(autojump_clock: MockClock
 
 @pytest.mark.seed("S03")
 async def test_a_member_that_is_unreachable_when_probed_means_phase_two(autojump_clock: MockClock) -> None:
-    async with open_world() as world:
+    async with open_world(RESTART_ALL) as world:
         gang = world.add_gang(size=2)
         await world.until_active()
         gang[0].change(hang=frozenset({"status"}))
@@ -93,7 +93,7 @@ async def test_a_member_that_is_unreachable_when_probed_means_phase_two(autojump
 
 @pytest.mark.seed("S03")
 async def test_a_refused_connection_is_known_sooner(autojump_clock: MockClock) -> None:
-    async with open_world() as world:
+    async with open_world(RESTART_ALL) as world:
         gang = world.add_gang(size=2)
         await world.until_active()
         gang[0].change(container_restart_sec=None)
@@ -105,7 +105,7 @@ async def test_a_refused_connection_is_known_sooner(autojump_clock: MockClock) -
 
 
 async def test_a_node_manager_lost_while_loading_ends_the_wait(autojump_clock: MockClock) -> None:
-    async with open_world() as world:
+    async with open_world(RESTART_ALL) as world:
         gang = world.add_gang(size=2, script=Script(load_sec=120))
         await world.until(lambda: len(world.did("start")) == 2)
         gang[0].change(container_restart_sec=None)
@@ -222,7 +222,7 @@ async def test_with_the_switch_off_nobody_is_told_to_wait(autojump_clock: MockCl
 
 @pytest.mark.seed("S28")
 async def test_a_restarted_container_restarts_all_and_is_assembled_again(autojump_clock: MockClock) -> None:
-    async with open_world() as world:
+    async with open_world(RESTART_ALL) as world:
         gang = world.add_gang(size=3)
         await world.until_active()
         gang[1].change(container_restart_sec=0.5)

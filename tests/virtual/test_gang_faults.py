@@ -6,7 +6,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from controller.policy import Policy
 from supervisor import wire
+from tests.support.controller_world import RESTART_ALL
 from tests.support.virtual_gang import Gang, Script, open_gang
 
 # httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
@@ -23,7 +25,7 @@ def boots(gang: Gang) -> list[int]:
 async def test_a_member_that_cannot_be_reached_means_phase_two_and_a_new_assembly(
     autojump_clock: MockClock, lasts_sec: float
 ) -> None:
-    async with open_gang() as gang:
+    async with open_gang(policy=RESTART_ALL) as gang:
         await gang.until_active()
         cut = trio.current_time()
         gang.cut_off(gang.pods[1])
@@ -38,18 +40,21 @@ async def test_a_member_that_cannot_be_reached_means_phase_two_and_a_new_assembl
 
 @pytest.mark.seed("S28")
 @pytest.mark.parametrize("size", [2, 4])
-async def test_F3_a_container_that_is_back_in_half_a_second(autojump_clock: MockClock, size: int) -> None:
-    async with open_gang(size, script=Script(container_restart_sec=0.5)) as gang:
+@pytest.mark.parametrize("policy, others", [(Policy(), 1), (RESTART_ALL, 2)], ids=["rejoin", "restart-all"])
+async def test_F3_a_container_that_is_back_in_half_a_second(
+    autojump_clock: MockClock, size: int, policy: Policy, others: int
+) -> None:
+    async with open_gang(size, policy=policy, script=Script(container_restart_sec=0.5)) as gang:
         await gang.until_active()
         gang.pods[0].kill_container()
         await gang.until_active(epoch=2, within=60)
-        assert boots(gang) == [2] * size
+        assert boots(gang) == [2, *[others] * (size - 1)]
         statuses = gang.statuses()
         assert [status for status in statuses if status != "initial"] == ["active", "inactive", "active"], statuses
 
 
 async def test_F8_a_stop_that_is_repeated_does_not_hit_the_new_container(autojump_clock: MockClock) -> None:
-    async with open_gang(script=Script(container_restart_sec=0.5)) as gang:
+    async with open_gang(policy=RESTART_ALL, script=Script(container_restart_sec=0.5)) as gang:
         await gang.until_active()
         survivor = gang.pods[0]
         gang.pods[1].kill_container()
@@ -251,7 +256,7 @@ async def test_a_member_is_told_to_stop_by_somebody_else(autojump_clock: MockClo
         await gang.until(lambda: bool(gang.pods[0].ended))
         assert gang.pods[0].ended[0][0] == 255
         await gang.until_active(epoch=2, within=120)
-        assert boots(gang) == [2, 2]
+        assert boots(gang) == [2, 1]
 
 
 async def test_a_member_that_is_asked_to_stop_drains_and_nobody_is_relaunched(autojump_clock: MockClock) -> None:

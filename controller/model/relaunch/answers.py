@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.model.instance import endpoint_ids
-from controller.model.member import Observation, same_boot, why_not_normal
-from controller.model.relaunch.dispatch import again, answered, settled, unanswered
+from controller.model.member import Member, Observation, same_boot, why_not_normal
+from controller.model.relaunch.dispatch import SAYING_GOODBYE, again, answered, is_commanded, settled, unanswered
 from controller.model.relaunch.exchange import (
     Accepted,
     Answer,
@@ -26,8 +26,6 @@ from supervisor.wire import ErrorCode, Step
 WAIT = frozenset({ErrorCode.BUSY, ErrorCode.RESTORING})
 """Try again until the step's deadline (F14)."""
 
-SAYING_GOODBYE = frozenset({RunStep.PHASE2, RunStep.CLEANUP})
-
 
 def take_answer(run: Run, row: Progress, answer: Answer, now: float) -> Progress:
     """The answer to the row's outstanding request."""
@@ -35,7 +33,7 @@ def take_answer(run: Run, row: Progress, answer: Answer, now: float) -> Progress
         return _take_farewell(run, row, answer, now)
     match answer:
         case Observation():
-            return observe(run, _polled(answered(run, row, now)), answer)
+            return observe(run, _reached(run, answered(run, row, now), now), answer)
         case Accepted():
             return _take_accepted(run, row, answer, now)
         case Refused():
@@ -93,7 +91,13 @@ def take_fault(run: Run, row: Progress, fault: Fault) -> Progress:
 def take_registration(row: Progress, event: Registered) -> Progress:
     if event.boot_id is not None and event.boot_id == row.member.boot_id:
         return row
-    return replace(_left(row), new_boot=True)
+    return life_over(row, event.newcomer)
+
+
+def life_over(row: Progress, newcomer: Member | None) -> Progress:
+    """It has registered in another boot, and may join unless `newcomer` is None."""
+    row = replace(_left(row), new_boot=True, newcomer=newcomer)
+    return row if newcomer else replace(row, cannot=f"the new container of {row.address} may not join")
 
 
 def take_silence(run: Run, row: Progress) -> Progress:
@@ -126,7 +130,10 @@ def _others_were_heard_since(run: Run, row: Progress) -> bool:
     return newest - last_heartbeat(row) > run.instance_settings.fresh_sec
 
 
-def _polled(row: Progress) -> Progress:
+def _reached(run: Run, row: Progress, now: float) -> Progress:
+    if run.step is RunStep.REJOIN and row.gone:
+        # The same life, which was only cut off: now it can be told again.
+        row = replace(row, gone=None, due=now)
     return replace(row, stage=Stage.PROBED) if row.stage is Stage.NONE else row
 
 
@@ -145,7 +152,7 @@ def _take_accepted(run: Run, row: Progress, answer: Accepted, now: float) -> Pro
 
 
 def _take_refused(run: Run, row: Progress, answer: Refused, now: float) -> Progress:
-    if not _is_commanded(run, row):
+    if not is_commanded(run, row):
         return _take_unanswered(run, row, answer.message, silent=False, now=now)
     if run.by_restart and row.timed_out and answer.code in (ErrorCode.BUSY, ErrorCode.CONFLICT):
         return replace(answered(run, row, now), stage=Stage.STARTED, stage_since=now)
@@ -171,12 +178,14 @@ def _refuses(row: Progress, why: str) -> Progress:
 def _take_unanswered(run: Run, row: Progress, message: str, *, silent: bool, now: float) -> Progress:
     row = unanswered(run, row, silent, now)
     limit = run.settings.engine_relaunch_nm_unreachable_threshold
-    if _is_commanded(run, row):
+    if is_commanded(run, row):
         limit = run.settings.engine_relaunch_dispatch_retries
     if row.tries < limit:
         return row
     gone = f"{row.address} cannot be reached, {row.tries} tries: {message}"
-    if _is_commanded(run, row) or run.step is RunStep.PROBE:
+    if run.step is RunStep.REJOIN:
+        return _is_still_away(run, row, gone, now)
+    if is_commanded(run, row) or run.step is RunStep.PROBE:
         return settled(replace(row, gone=gone))
     stale = now - last_heartbeat(row) > run.instance_settings.heartbeat_timeout_active_sec
     if stale and (run.step is not RunStep.AWAIT or _others_were_heard_since(run, row)):
@@ -184,13 +193,11 @@ def _take_unanswered(run: Run, row: Progress, message: str, *, silent: bool, now
     return replace(row, due=now + run.settings.engine_relaunch_poll_interval_sec)
 
 
-def _is_commanded(run: Run, row: Progress) -> bool:
-    """The outstanding request is the step's command; otherwise it is a poll."""
-    if run.step is RunStep.HOLD:
-        return row.stage is not Stage.HELD
-    if run.step is RunStep.PREPARE:
-        return row.stage is not Stage.PREPARED
-    return run.step is RunStep.START and row.stage is not Stage.STARTED
+def _is_still_away(run: Run, row: Progress, gone: str, now: float) -> Progress:
+    """Whoever is heard and still cannot be told anything is not away: waiting does not bring it back (F21)."""
+    if last_heartbeat(row) > row.unanswered_since:
+        return _refuses(row, f"{gone}, but its heartbeats come")
+    return replace(row, gone=gone, due=now + run.settings.engine_relaunch_poll_interval_sec)
 
 
 def _take_farewell(run: Run, row: Progress, answer: Answer, now: float) -> Progress:

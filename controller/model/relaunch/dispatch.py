@@ -25,6 +25,7 @@ from supervisor.wire import Action as Command
 from supervisor.wire import EngineRestartMsg, StartCmdMsg, StopMsg
 
 FIRST_POLL_SEC = 1.0
+SAYING_GOODBYE = frozenset({RunStep.PHASE2, RunStep.CLEANUP})
 
 
 def put(run: Run, row: Progress) -> Run:
@@ -82,6 +83,7 @@ def record(run: Run, now: float) -> RunRecord:
         closing=run.closing,
         outcome=run.outcome,
         message=run.message,
+        starts_lost=run.starts_lost,
     )
 
 
@@ -120,6 +122,21 @@ def send_due(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
     return run, tuple(sends)
 
 
+def is_commanded(run: Run, row: Progress) -> bool:
+    """The step wants something of this member; otherwise it is polled."""
+    match run.step:
+        case RunStep.HOLD:
+            return row.stage is not Stage.HELD
+        case RunStep.PREPARE:
+            return row.stage is not Stage.PREPARED
+        case RunStep.REJOIN:
+            return row.stage is not Stage.PREPARED and row.gone is None and not row.new_boot
+        case RunStep.START:
+            return row.stage is not Stage.STARTED
+        case _:
+            return False
+
+
 def answered(run: Run, row: Progress, now: float) -> Progress:
     """An answer of any kind came; the next request is a poll until somebody decides otherwise."""
     return replace(row, outstanding=None, tries=0, polls=row.polls + 1, due=now + _poll_delay(run, row.polls))
@@ -129,6 +146,7 @@ def unanswered(run: Run, row: Progress, silent: bool, now: float) -> Progress:
     return replace(
         again(run, row, now),
         tries=row.tries + 1,
+        unanswered_since=row.unanswered_since if row.tries else row.sent_at,
         timed_out=row.timed_out or silent,
     )
 
@@ -151,17 +169,17 @@ def _poll_delay(run: Run, polls: int) -> float:
 
 def _request(run: Run, row: Progress) -> tuple[Request | None, float, str]:
     settings = run.settings
-    match run.step:
-        case RunStep.HOLD:
-            return _command(run, row, Command.HOLD), settings.prepare_answer_timeout_sec, "stop and stay so"
-        case RunStep.PREPARE if row.stage is not Stage.PREPARED:
-            return _command(run, row, Command.PREPARE), settings.prepare_answer_timeout_sec, "stop and clean"
-        case RunStep.START if row.stage is not Stage.STARTED:
-            return _start(run, row), settings.start_answer_timeout_sec, "all are prepared: start"
-        case RunStep.PHASE2 | RunStep.CLEANUP:
-            return _farewell(run, row), settings.farewell_timeout_sec, run.message
-        case _:
-            return Probe(run.id), settings.status_timeout_sec, "how far is it?"
+    if run.step in SAYING_GOODBYE:
+        return _farewell(run, row), settings.farewell_timeout_sec, run.message
+    if row.left:
+        return None, 0.0, "nobody is there"
+    if not is_commanded(run, row):
+        return Probe(run.id), settings.status_timeout_sec, "how far is it?"
+    if run.step is RunStep.HOLD:
+        return _command(run, row, Command.HOLD), settings.prepare_answer_timeout_sec, "stop and stay so"
+    if run.step is RunStep.START:
+        return _start(run, row), settings.start_answer_timeout_sec, "all are prepared: start"
+    return _command(run, row, Command.PREPARE), settings.prepare_answer_timeout_sec, "stop and clean"
 
 
 def _start(run: Run, row: Progress) -> Request:

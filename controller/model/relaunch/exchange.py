@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from controller.model.budget import Budget
 from controller.model.instance import Hold
-from controller.model.member import MemberKey, Observation
+from controller.model.member import Member, MemberKey, Observation
 from controller.model.relaunch.run import Cause, Outcome, RunRecord
 from supervisor.wire import EngineRestartMsg, ErrorCode, StartCmdMsg, Step, StopMsg
 
@@ -115,10 +115,13 @@ class MemberSilent:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A member's container is back in a new boot, also if the registration was refused (boot_id as told)."""
+    """A member's container is back in a new boot (boot_id as told)."""
 
     member: MemberKey
+    """Whose life is over."""
     boot_id: str | None
+    newcomer: Member | None
+    """Who has taken its place, perhaps under another key; None if the registration was refused."""
 
 
 class CancelKind(StrEnum):

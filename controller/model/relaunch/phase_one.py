@@ -1,4 +1,4 @@
-"""PROBE, PREPARE, BACKOFF, START, AWAIT: when each step is over, and what follows.
+"""PROBE, PREPARE, BACKOFF, START, AWAIT, REJOIN: when each step is over, and what follows.
 
 A check reads the table of members and returns the next state with its actions, or None to stay.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from controller.model.budget import Granted, next_run, spend_run
+from controller.model.budget import Granted, next_run
 from controller.model.relaunch.answers import why_not_ready
 from controller.model.relaunch.dispatch import enter
 from controller.model.relaunch.ending import clean_up, close, done
 from controller.model.relaunch.exchange import Action, Emit, EpochBegins, Level, SaveBudget
 from controller.model.relaunch.phase_two import enter_phase_two, spares_dispatched
+from controller.model.relaunch.rejoin import is_back, is_paid, lose, may_rejoin, pay, seat_newcomers, wait_in_place
 from controller.model.relaunch.run import Cause, Outcome, Progress, Run, RunReason, RunStep, Stage
 from supervisor.wire import Step
 
@@ -32,12 +33,12 @@ def enter_probe(run: Run, reason: str, now: float) -> tuple[Run, tuple[Action, .
 
 def check_probe(run: Run, now: float) -> Moved:
     if why := _hopeless(run):
-        return enter_phase_two(run, why, now)
+        return lose(run, why, now)
     unprobed = [row for row in run.rows if row.stage is Stage.NONE]
     if unprobed and now < run.step_deadline:
         return None
     if unprobed:
-        return enter_phase_two(run, f"{_addresses(unprobed)} did not answer in time", now)
+        return lose(run, f"{_addresses(unprobed)} did not answer in time", now)
     if not run.prepare_sent and (leaving := [row for row in run.rows if row.seen and row.seen.leaving]):
         return clean_up(run, Outcome.ABORTED, f"{_addresses(leaving)} is leaving: draining", now)
     if outcome := _needless(run):
@@ -48,7 +49,7 @@ def check_probe(run: Run, now: float) -> Moved:
 
 def check_prepare(run: Run, now: float) -> Moved:
     if why := _hopeless(run):
-        return enter_phase_two(run, why, now)
+        return lose(run, why, now)
     if reread := _reread(run, now):
         return reread
     unprepared = [row for row in run.rows if row.stage is not Stage.PREPARED]
@@ -62,16 +63,16 @@ def check_prepare(run: Run, now: float) -> Moved:
 
 def check_backoff(run: Run, now: float) -> Moved:
     if why := _hopeless(run):
-        return enter_phase_two(run, why, now)
+        return lose(run, why, now)
     return _enter_start(run, now) if now >= run.step_deadline else None
 
 
 def check_start(run: Run, now: float) -> Moved:
     if why := _hopeless(run):
         # Whom phase 2 spares depends on who has accepted (S05), so it waits for the answers under way.
-        if spares_dispatched(run) and _is_start_under_way(run) and now < run.step_deadline:
+        if not may_rejoin(run) and spares_dispatched(run) and _is_start_under_way(run) and now < run.step_deadline:
             return None
-        return enter_phase_two(run, why, now)
+        return lose(run, why, now)
     if reread := _reread(run, now):
         return reread
     unstarted = [row for row in run.rows if row.stage is not Stage.STARTED]
@@ -85,7 +86,7 @@ def check_start(run: Run, now: float) -> Moved:
 
 def check_await(run: Run, now: float) -> Moved:
     if why := _hopeless(run):
-        return enter_phase_two(run, why, now)
+        return lose(run, why, now)
     if died := [row for row in run.rows if row.died]:
         return _again(run, died[0], now)
     waiting = [row for row in run.rows if why_not_ready(run, row, now)]
@@ -100,6 +101,23 @@ def check_await(run: Run, now: float) -> Moved:
         limit = run.settings.engine_relaunch_complete_timeout_sec
         return enter_phase_two(run, f"{_addresses(stalled)} shows no progress for {limit:g} s", now)
     return None
+
+
+def check_rejoin(run: Run, now: float) -> Moved:
+    if not may_rejoin(run):
+        return enter_phase_two(run, _hopeless(run) or "", now)
+    if reread := _reread(run, now):
+        return reread
+    if any(row.newcomer for row in run.rows):
+        return seat_newcomers(run, now), ()
+    awaited = [row for row in run.rows if not is_back(row)]
+    if not awaited:
+        # Of its own, so that all are prepared anew, with where the newcomers are.
+        return enter_probe(replace(run, epoch=run.epoch + 1), "all are here again", now)
+    if now < run.step_deadline:
+        return None
+    limit = run.settings.rejoin_timeout_sec
+    return enter_phase_two(run, f"{_addresses(awaited)} is not back after {limit:g} s", now)
 
 
 def stalls_at(run: Run, row: Progress) -> float:
@@ -126,8 +144,8 @@ def _enter_prepare(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
     """Members that know only `restart` cannot be stopped first: their start does both."""
     reason = f"all answer: stop all for epoch {run.epoch}"
     spent: tuple[Action, ...] = ()
-    if run.counts and not run.prepare_sent:
-        run = replace(run, budget=spend_run(run.budget, run.id))
+    if run.counts and not is_paid(run):
+        run = pay(run)
         spent = (SaveBudget(run.budget, reason),)
     if run.by_restart:
         run, actions = _enter_backoff(run, now)
@@ -147,12 +165,15 @@ def _enter_backoff(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
 def _enter_start(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
     reason = f"all {len(run.rows)} members are prepared: epoch {run.epoch} begins"
     lasts = run.settings.engine_relaunch_prepare_timeout_sec
+    run = replace(run, rejoin_until=None)
     run, journal = enter(run, RunStep.START, now, lasts=lasts, reason=reason)
     return run, (*journal, EpochBegins(run.epoch, reason))
 
 
 def _hopeless(run: Run) -> str | None:
-    return next((why for row in run.rows if (why := row.gone or row.cannot)), None)
+    """Who refuses ends more than who is lost, and so comes first."""
+    refuses = (row.cannot for row in run.rows)
+    return next((why for why in (*refuses, *(row.gone for row in run.rows)) if why), None)
 
 
 def _is_start_under_way(run: Run) -> bool:
@@ -180,14 +201,17 @@ def _needless(run: Run) -> Outcome | None:
 
 
 def _reread(run: Run, now: float) -> Moved:
-    """`stale_epoch`: somebody has seen a higher one; ask all again and take one more."""
+    """`stale_epoch`: somebody has seen a higher one; ask all again and take one more, or wait on in it."""
     higher = [row.higher_epoch for row in run.rows if row.higher_epoch is not None]
     if not higher:
         return None
     if run.rereads >= run.settings.max_rereads:
         return enter_phase_two(run, f"epoch {run.epoch} is stale again and again", now)
     run = replace(run, epoch=max(run.epoch, *higher) + 1, rereads=run.rereads + 1)
-    return enter_probe(run, f"a member knows epoch {max(higher)}: go on with {run.epoch}", now)
+    why = f"a member knows epoch {max(higher)}"
+    if run.step is RunStep.REJOIN:
+        return wait_in_place(run, why, now)
+    return enter_probe(run, f"{why}: go on with {run.epoch}", now)
 
 
 def _again(run: Run, row: Progress, now: float) -> tuple[Run, tuple[Action, ...]]:

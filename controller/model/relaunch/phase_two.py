@@ -21,7 +21,7 @@ from controller.model.settings import Phase2Scope
 
 def enter_phase_two(run: Run, why: str, now: float) -> tuple[Run, tuple[Action, ...]]:
     spare = spares_dispatched(run)
-    rows = {key: replace(row, farewell=_farewell(row, spare)) for key, row in run.members.items()}
+    rows = {key: _leaving(row, spare) for key, row in run.members.items()}
     run = replace(run, members=rows, phase=2, message=f"phase 2: {why}", budget=spend_phase2(run.budget, run.id))
     run, journal = enter(
         run,
@@ -59,9 +59,14 @@ def spares_dispatched(run: Run) -> bool:
     return run.step is RunStep.START and not any(row.gone for row in run.rows)
 
 
+def _leaving(row: Progress, spare: bool) -> Progress:
+    """A newcomer that nobody has touched is what the others become by restarting."""
+    if row.left or (row.new_boot and not row.may_be_frozen):
+        return replace(row, farewell=Farewell.NONE)
+    return replace(row, farewell=_farewell(row, spare), new_boot=False)
+
+
 def _farewell(row: Progress, spare: bool) -> Farewell:
-    if row.left:
-        return Farewell.NONE
     if spare:
         return Farewell.KEPT if row.stage is Stage.STARTED and not row.died else Farewell.ABORT
     if row.may_be_frozen and (row.died or row.stage is not Stage.STARTED):

@@ -17,11 +17,12 @@ from dataclasses import replace
 from controller.model.assembly import missing
 from controller.model.budget import Budget, Granted, held, next_run
 from controller.model.instance import Hold, Holder, Instance
-from controller.model.member import MemberKey
+from controller.model.member import Member, MemberKey
 from controller.model.need import lost_members
 from controller.model.relaunch import phase_one
 from controller.model.relaunch.answers import (
     compare_boot,
+    life_over,
     take_answer,
     take_fault,
     take_heartbeat,
@@ -52,6 +53,7 @@ from controller.model.relaunch.exchange import (
 from controller.model.relaunch.holding import check_hold, enter_hold
 from controller.model.relaunch.phase_one import Moved, enter_probe, stalls_at
 from controller.model.relaunch.phase_two import check_phase_two, enter_phase_two
+from controller.model.relaunch.rejoin import lose
 from controller.model.relaunch.resume import go_on, rows_of
 from controller.model.relaunch.run import Cause, Outcome, Progress, Run, RunReason, RunRecord, RunStep
 from controller.model.settings import InstanceSettings, RelaunchSettings
@@ -64,6 +66,7 @@ CHECKS: dict[RunStep, Callable[[Run, float], Moved]] = {
     RunStep.BACKOFF: phase_one.check_backoff,
     RunStep.START: phase_one.check_start,
     RunStep.AWAIT: phase_one.check_await,
+    RunStep.REJOIN: phase_one.check_rejoin,
     RunStep.PHASE2: check_phase_two,
     RunStep.CLEANUP: check_clean_up,
 }
@@ -87,7 +90,7 @@ def open_run(
     """Opens the one run of an instance; that there is at most one (C1) is the caller's to keep.
 
     An instance that is not complete any more, because the run had to wait for its turn, is not started in part:
-    the run ends at once, unless a member is lost, which leads to phase 2.
+    the run ends at once, unless a member is lost.
     """
     run = Run(
         id=run_id,
@@ -141,6 +144,7 @@ def resume_run(
         opened_at=record.opened_at,
         backoff_sec=record.backoff_sec,
         prepare_sent=record.prepare_sent,
+        starts_lost=record.starts_lost,
         resumed=True,
         phase=record.phase,
         history=record.history,
@@ -261,7 +265,7 @@ def _first_step(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
     if run.cause.reason is RunReason.HOLD:
         return enter_hold(run, now)
     if lost := lost_members(run.instance):
-        return enter_phase_two(run, lost, now)
+        return lose(run, lost, now)
     if run.cause.hardware:
         return enter_phase_two(run, run.cause.text, now)
     if not run.instance.complete:
@@ -280,16 +284,15 @@ def _next_epoch(instance: Instance) -> int:
 
 
 def _rows(instance: Instance, cause: Cause, lost: bool) -> dict[MemberKey, Progress]:
-    rows = {}
-    for member in instance.members:
-        seen = member.observation
-        restarted = lost and (member.superseded or not member.in_epoch)
-        rows[member.key] = Progress(
-            member=member,
-            seen=seen,
-            heartbeat=seen,
-            may_be_frozen=member.key == cause.reporter or (seen is not None and seen.freeze_remaining_sec > 0),
-            left=restarted,
-            new_boot=restarted,
-        )
-    return rows
+    return {member.key: _row(member, cause, lost) for member in instance.members}
+
+
+def _row(member: Member, cause: Cause, lost: bool) -> Progress:
+    seen = member.observation
+    frozen = member.key == cause.reporter or (seen is not None and seen.freeze_remaining_sec > 0)
+    row = Progress(member=member, seen=seen, heartbeat=seen, may_be_frozen=frozen)
+    if lost and (member.superseded or not member.in_epoch):
+        return life_over(row, None if member.superseded else member)
+    if lost and member.unreachable_since is not None:
+        return replace(row, gone=f"{member.address} cannot be reached")
+    return row

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from controller.model.instance import Instance
 from controller.model.member import Member, MemberKey, same_boot
+from controller.model.relaunch.answers import life_over
 from controller.model.relaunch.dispatch import enter
 from controller.model.relaunch.ending import close
 from controller.model.relaunch.exchange import Action
@@ -51,14 +52,16 @@ def go_on(run: Run, record: RunRecord, now: float) -> tuple[Run, tuple[Action, .
     if record.step in ASKS_ANEW or is_before_start:
         return enter_probe(run, GO_ON, now)
     # Who was long away has to hear everybody before time counts against them.
-    return enter(run, record.step, now, lasts=max(record.remaining_sec, settings.resumed_sec), reason=GO_ON)
+    lasts = max(record.remaining_sec, settings.resumed_sec)
+    if record.step is RunStep.REJOIN:
+        run = replace(run, rejoin_until=now + lasts)
+    return enter(run, record.step, now, lasts=lasts, reason=GO_ON)
 
 
 def _row(member: Member, recorded: MemberRecord | None, record: RunRecord, now: float) -> Progress:
     row = Progress(member=member, seen=member.observation, heartbeat=member.observation)
     if recorded is None or member.superseded or not same_boot(recorded.boot_id, member.boot_id):
-        gone = f"the container of {member.address} restarted"
-        return replace(row, left=True, new_boot=not member.superseded, gone=gone)
+        return life_over(row, None if member.superseded else member)
     stage = STAGES.get(record.step, Stage.STARTED if recorded.started else Stage.NONE)
     return replace(
         row,

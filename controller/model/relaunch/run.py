@@ -17,6 +17,7 @@ class RunReason(StrEnum):
 
     FAULT = "fault"
     ASSEMBLE = "assemble"
+    REJOIN = "rejoin"
     OPERATOR = "operator"
     HOLD = "hold"
     """It ends with all engines stopped."""
@@ -31,6 +32,8 @@ class RunStep(StrEnum):
     BACKOFF = "backoff"
     START = "start"
     AWAIT = "await"
+    REJOIN = "rejoin"
+    """A member is lost: the others are stopped in place and wait for it."""
     PHASE2 = "phase2"
     CLEANUP = "cleanup"
     """Of an aborted run: abort goes out to whoever may be frozen (S07)."""
@@ -94,7 +97,7 @@ class Progress:
     """One member's row in the run's table. Events only write facts here; the checks of the steps decide."""
 
     member: Member
-    """As it was when the run opened; its boot_id is the one every answer is compared with."""
+    """As it was when it took its place in the run; its boot_id is the one every answer is compared with."""
     stage: Stage = Stage.NONE
     stage_since: float = 0.0
     outstanding: int | None = None
@@ -104,6 +107,8 @@ class Progress:
     """When the next request is to be sent: first try, retry or poll."""
     tries: int = 0
     """Unanswered requests in a row in this step."""
+    unanswered_since: float = 0.0
+    """When the first of them went out."""
     polls: int = 0
     timed_out: bool = False
     """A request of this step may have been carried out without our knowing."""
@@ -118,7 +123,9 @@ class Progress:
     left: bool = False
     """Its boot is over, which was proved; nothing more is sent to it."""
     new_boot: bool = False
-    """It has registered since."""
+    """It has registered since; if it has not `left`, `member` is this new life, which nobody has started yet."""
+    newcomer: Member | None = None
+    """Who has registered in its place and may join."""
     higher_epoch: int | None = None
     """It refused the run's epoch as stale."""
     died: str | None = None
@@ -181,6 +188,7 @@ class RunRecord:
     outcome: Outcome | None
     """None while it is open; SUSPENDED is open too."""
     message: str
+    starts_lost: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -191,7 +199,7 @@ class RunRecord:
 class Run:
     id: str
     instance: Instance
-    """As it was when the run opened: placement and members."""
+    """As it was when the run opened, with those who have joined since: placement and members."""
     cause: Cause
     term: int
     epoch: int
@@ -207,6 +215,10 @@ class Run:
     prepare_sent: bool = False
     resumed: bool = False
     """Another life of the controller opened it."""
+    starts_lost: int = 0
+    """Starts of this run that came to nothing because a member was lost."""
+    rejoin_until: float | None = None
+    """How long lost members are waited for before the next start, however many are lost meanwhile."""
     rereads: int = 0
     next_number: int = 1
     phase: int = 1
@@ -223,7 +235,7 @@ class Run:
     @property
     def counts(self) -> bool:
         """It uses the budget up; what a person or an assembly asks for is no sign of a broken model."""
-        return self.cause.reason is RunReason.FAULT
+        return self.cause.reason in (RunReason.FAULT, RunReason.REJOIN)
 
     @property
     def by_restart(self) -> bool:
