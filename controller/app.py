@@ -63,7 +63,7 @@ async def compose(
     registry = Registry(policy, events, Terms(store, loaded.term), loaded)
     strategy = EngineRelaunch(registry, supervisors, leadership, policy.max_concurrent_runs)
     operators = Operators(registry)
-    routes = Routes("controller", tokens, places(registry))
+    routes = Routes("controller", tokens, places(registry), policy.limits)
     reception = Reception(registry)
     add_supervisor_routes(routes, reception, operators, registry, store)
     add_tool_routes(routes, registry, operators, events, store)

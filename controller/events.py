@@ -12,6 +12,9 @@ from supervisor.wire import timestamp
 
 log = logging.getLogger("controller.events")
 
+LONGEST_MESSAGE = 2000
+"""What supervisors write into messages is theirs; so many are remembered that each has to be short."""
+
 
 class ControllerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of `GET /v1/events`."""
@@ -56,6 +59,7 @@ class EventLog:
         reason: str | None = None,
         member: str | None = None,
     ) -> ControllerEvent:
+        message = message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
         event = self.ring.append(
             lambda number: ControllerEvent(
                 id=number,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from controller.model.limits import Limits
 from controller.model.settings import InstanceSettings, RelaunchSettings
 
 
@@ -13,3 +14,4 @@ class Policy:
     instance: InstanceSettings = field(default_factory=InstanceSettings)
     assemble_timeout_sec: float = 600.0
     max_concurrent_runs: int = 16
+    limits: Limits = field(default_factory=Limits)

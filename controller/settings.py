@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from controller.model.limits import Limits
 from controller.model.settings import InstanceSettings, OnMemberLost, Phase2Scope, RelaunchSettings
 from controller.policy import Policy
 from supervisor.settings_file import (
@@ -131,6 +132,15 @@ class FaultToleranceSection:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitsSection:
+    """Of the API, for each client: an address with its token. Heartbeats and fault reports are not limited."""
+
+    requests_per_sec: float = setting(number(1, 100_000), 50.0, "of one client, on average over a few seconds")
+    requests_in_flight: int = setting(integer(1, 10_000), 16, "of one client, at a time")
+    event_followers: int = setting(integer(0, 10_000), 100, "clients that follow /v1/events, all together")
+
+
+@dataclass(frozen=True, slots=True)
 class AuthSection:
     token_file: str = setting(text, "", "file with the bearer token that callers show, and we to supervisors")
     allow_anonymous: bool = setting(boolean, False, "serve everybody, also beyond loopback")
@@ -151,6 +161,7 @@ class Settings:
     etcd: EtcdSection = EtcdSection()
     instance: InstanceSection = InstanceSection()
     fault_tolerance_config: FaultToleranceSection = FaultToleranceSection()
+    limits: LimitsSection = LimitsSection()
     auth: AuthSection = AuthSection()
     tls: TlsSection = TlsSection()
 
@@ -179,6 +190,11 @@ class Settings:
             ),
             assemble_timeout_sec=self.instance.instance_assemble_timeout,
             max_concurrent_runs=fault.max_concurrent_runs,
+            limits=Limits(
+                requests_per_sec=self.limits.requests_per_sec,
+                requests_in_flight=self.limits.requests_in_flight,
+                event_followers=self.limits.event_followers,
+            ),
         )
 
 
@@ -187,6 +203,7 @@ SECTIONS: Mapping[str, type] = {
     "etcd": EtcdSection,
     "instance": InstanceSection,
     "fault_tolerance_config": FaultToleranceSection,
+    "limits": LimitsSection,
     "auth": AuthSection,
     "tls": TlsSection,
 }
@@ -208,6 +225,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Settings:
         etcd=build(EtcdSection, values["etcd"]),
         instance=build(InstanceSection, values["instance"]),
         fault_tolerance_config=build(FaultToleranceSection, values["fault_tolerance_config"]),
+        limits=build(LimitsSection, values["limits"]),
         auth=build(AuthSection, values["auth"]),
         tls=build(TlsSection, values["tls"]),
     )

@@ -53,6 +53,7 @@ FOREIGN: Foreign = {
     "controller": None,
     "etcd": None,
     "instance": None,
+    "limits": None,
     "pd": None,
     "fault_tolerance_config": frozenset({
         "canary_min_interval_sec",

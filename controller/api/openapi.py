@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from quart import Response
 
+from controller.api import clients
 from controller.api.route import Parameter, Route
 from controller.api.routes import Routes
 from supervisor.shared.http_app import JSON, MAX_BODY_BYTES, MAX_DIGITS
@@ -58,6 +59,8 @@ def errors(route: Route) -> dict[int, str]:
         found[401] = "no token was shown"
         found[421] = "this controller stands by: `leader` is the URL of the one that leads, if it is known"
         found[403] = f"the token is wrong, or its role is less than `{route.role.name.lower()}`"
+    if route.is_limited:
+        found[clients.STATUS] = clients.WHY
     if route.message is not None:
         found[408] = "the body came too slowly"
         found[413] = f"the body is larger than {MAX_BODY_BYTES} bytes"
@@ -127,7 +130,10 @@ def _error(route: Route, why: str) -> Object:
     """A probe's refusal is text, as its success is."""
     is_probe = route.role is None and why in route.errors.values()
     content = {kind: {"schema": {"type": "string"}} for kind in route.media} if is_probe else _error_content()
-    return {"description": why, "content": content}
+    described: Object = {"description": why, "content": content}
+    if why == clients.WHY:
+        described["headers"] = {"Retry-After": {"description": "in seconds", "schema": {"type": "string"}}}
+    return described
 
 
 def _error_content() -> Object:

@@ -51,8 +51,14 @@ class Route:
     """Content types of the answer; a client chooses with Accept where there are several."""
     errors: Mapping[int, str] = field(default_factory=dict)
     """Beside those that every route has: in words, why."""
+    vital: bool = False
+    """Supervisors live by it: no limit holds it back."""
     location: Callable[[Any], str] | None = None
     """Where what was begun can be looked at, as the header Location; of the answer."""
+
+    @property
+    def is_limited(self) -> bool:
+        return self.role is not None and not self.vital
 
     @property
     def variables(self) -> tuple[tuple[str, type], ...]:

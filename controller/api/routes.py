@@ -18,13 +18,16 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import ParamSpec, TypeVar
 
 import msgspec
+import trio
 from quart import Response, request
 
+from controller.api.clients import Clients
 from controller.api.errors import ERRORS
 from controller.api.route import Parameter, Route
 from controller.api.tenancy import Places
+from controller.model.limits import Limits
 from supervisor.shared import http_app
-from supervisor.shared.http_app import answer, demand, malformed, received, whole_number
+from supervisor.shared.http_app import answer, caller, demand, malformed, received, whole_number
 from supervisor.shared.tokens import Role, TokenFile
 
 P = ParamSpec("P")
@@ -34,9 +37,12 @@ Raw = Callable[P, Awaitable[Response]]
 
 
 class Routes:
-    def __init__(self, name: str, tokens: TokenFile | None, places: Places | None = None) -> None:
+    def __init__(
+        self, name: str, tokens: TokenFile | None, places: Places | None = None, limits: Limits | None = None
+    ) -> None:
         """`places` say in which namespace lies what a path or a message names by its id."""
         self._places = places or {}
+        self.clients = Clients(limits or Limits())
         self.app = http_app.application(name, tokens, ERRORS, needs=self._role)
         # `//v1/events` is no route: nobody is sent elsewhere by a mistake.
         self.app.url_map.merge_slashes = False
@@ -78,6 +84,7 @@ class Routes:
         answer: type[A],
         message: type[msgspec.Struct] | None = None,
         role: Role = Role.OPERATE,
+        vital: bool = False,
         status: int = 200,
         errors: Mapping[int, str] | None = None,
         location: Callable[[A], str] | None = None,
@@ -89,6 +96,7 @@ class Routes:
                 summary=_summary(handler),
                 role=role,
                 message=message,
+                vital=vital,
                 status=status,
                 answer=answer,
                 errors=errors or {},
@@ -135,6 +143,10 @@ class Routes:
             raise ValueError(f"{route.method} {route.path} is declared twice")
         self._declared[key] = route
 
+        async def limited(**variables: str) -> Response:
+            with self.clients.request((request.remote_addr or "", caller()), trio.current_time()):
+                return await served(**variables)
+
         async def served(**variables: str) -> Response:
             _check_query(route)
             _check_headers(route)
@@ -147,7 +159,11 @@ class Routes:
             return await handler(**arguments)
 
         self.app.add_url_rule(
-            route.rule, " ".join(key), served, methods=[route.method], provide_automatic_options=False
+            route.rule,
+            " ".join(key),
+            limited if route.is_limited else served,
+            methods=[route.method],
+            provide_automatic_options=False,
         )
 
     def _namespaces(self, arguments: Mapping[str, object]) -> Iterator[str]:

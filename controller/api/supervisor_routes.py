@@ -59,6 +59,7 @@ def add_supervisor_routes(
         role=Role.NODE,
         message=wire.HeartbeatMsg,
         answer=wire.HeartbeatAnswer,
+        vital=True,
         errors={503: UNKNOWN},
     )
     async def heartbeat(message: wire.HeartbeatMsg) -> wire.HeartbeatAnswer:
@@ -70,6 +71,7 @@ def add_supervisor_routes(
         role=Role.NODE,
         message=wire.SoftwareFaultMsg,
         answer=wire.FaultAnswer,
+        vital=True,
         errors={503: UNKNOWN},
     )
     async def report_software_fault(message: wire.SoftwareFaultMsg) -> wire.FaultAnswer:
@@ -81,6 +83,7 @@ def add_supervisor_routes(
         role=Role.NODE,
         message=wire.HardwareFaultMsg,
         answer=wire.FaultAnswer,
+        vital=True,
         errors={503: "no member is there"},
     )
     async def report_hardware_fault(message: wire.HardwareFaultMsg) -> wire.FaultAnswer:

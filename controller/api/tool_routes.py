@@ -108,7 +108,7 @@ def add_tool_routes(routes: Routes, registry: Registry, operators: Operators, ev
         def wanted(event: ControllerEvent) -> bool:
             return event.kind == "gap" or (may_see(rights, event.namespace) and _asked_for(event, asked))
 
-        return event_stream(events.ring, wanted)
+        return event_stream(events.ring, wanted, routes.clients)
 
 
 def _asked_for(event: ControllerEvent, asked: Mapping[str, str]) -> bool:

@@ -14,9 +14,12 @@ from generators import markdown, source
 from generators.markdown import code, sentence
 from supervisor.wire import messages, views, vocabulary
 
-SOURCES = tuple(f"supervisor/wire/{name}.py" for name in ("messages", "views", "vocabulary"))
+SOURCES = tuple(f"supervisor/wire/{name}.py" for name in ("messages", "views", "vocabulary", "bounds"))
 INTRODUCTION = """
 JSON in both directions. Unknown fields are ignored; a missing required one is an error that names it.
+`Count` is a whole number from 0 to 2⁵³ - 1, `Name` a text of 1 to 253 characters, `Word` one of at most 1024, `Port` a
+port number as text, `Ports` at most 1024 of them, `EndpointId` a number as text. Of a field that is given twice the
+last counts.
 "Ours" are the fields that the reference system (MindIE-PyMotor, June 2026) does not have: all are optional.
 The routes are in [the relaunch](../relaunch.md#the-routes).
 """

@@ -10,8 +10,9 @@ browsers do by themselves, gets what it has not seen, and after a restart all th
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Generic
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from typing import Generic, Protocol
 
 import msgspec
 import trio
@@ -30,7 +31,19 @@ RETRY_MS = 3000
 """After so long a client whose stream broke comes back."""
 
 
-def event_stream(events: EventRing[E], wanted: Callable[[E], bool] = lambda _: True) -> Response:
+class Room(Protocol):
+    """How many may follow at a time."""
+
+    def check_follower(self) -> None:
+        """Raise Refusal if one more may not."""
+
+    def follower(self) -> AbstractContextManager[bool]:
+        """One follows; False: there is no room after all."""
+
+
+def event_stream(
+    events: EventRing[E], wanted: Callable[[E], bool] = lambda _: True, room: Room | None = None
+) -> Response:
     """The answer to the present request, with the events that are `wanted`; it goes on for ever unless `follow=0` was
     asked for. Raise Refusal."""
     reader = _Reader(events, wanted, _last_seen(events))
@@ -39,7 +52,9 @@ def event_stream(events: EventRing[E], wanted: Callable[[E], bool] = lambda _: T
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if request.args.get("follow") == "0":
         return Response(reader.encoded(reader.here(), as_sse), content_type=content_type, headers=headers)
-    response = Response(_followed(reader, as_sse), content_type=content_type, headers=headers)
+    if room is not None:
+        room.check_follower()
+    response = Response(_followed(reader, as_sse, room), content_type=content_type, headers=headers)
     response.timeout = None  # Quart would end the stream after a minute
     return response
 
@@ -78,7 +93,15 @@ class _Reader(Generic[E]):
         return b"".join(b"id: %s-%d\ndata: %s\n\n" % (life, *line) for line in lines)
 
 
-async def _followed(reader: _Reader[E], as_sse: bool) -> AsyncIterator[bytes]:
+async def _followed(reader: _Reader[E], as_sse: bool, room: Room | None) -> AsyncIterator[bytes]:
+    with nullcontext(True) if room is None else room.follower() as there_is_room:
+        if there_is_room:
+            async with aclosing(_lines(reader, as_sse)) as lines:
+                async for some in lines:
+                    yield some
+
+
+async def _lines(reader: _Reader[E], as_sse: bool) -> AsyncGenerator[bytes, None]:
     if as_sse:
         yield b"retry: %d\n\n" % RETRY_MS
     while True:

@@ -38,10 +38,11 @@ Errors = Mapping[type[Exception], tuple[int, ErrorCode]]
 class Refusal(Exception):
     """An answer that a route has decided on itself."""
 
-    def __init__(self, status: int, body: wire.ErrorBody) -> None:
+    def __init__(self, status: int, body: wire.ErrorBody, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(body.message)
         self.status = status
         self.body = body
+        self.headers = headers or {}
 
 
 def malformed(message: str) -> Refusal:
@@ -179,7 +180,7 @@ def _refusing(status: int, code: ErrorCode) -> Callable[[Exception], Awaitable[R
 
 
 async def _refused(refused: Refusal) -> Response:
-    return answer(refused.body, refused.status)
+    return answer(refused.body, refused.status, **refused.headers)
 
 
 async def _http_error(error: HTTPException) -> Response:

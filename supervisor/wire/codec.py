@@ -18,7 +18,8 @@ Message = TypeVar("Message", bound=msgspec.Struct)
 def decode(message: type[Message], body: bytes) -> Message:
     """Parse `body` into `message`.
 
-    Raises WireError naming every missing field, or the first field that does not fit.
+    Raises WireError naming every missing field, or the first field that does not fit. Of a field that is given twice
+    the last counts.
     """
     try:
         return msgspec.json.decode(body or b"{}", type=message)
@@ -27,6 +28,8 @@ def decode(message: type[Message], body: bytes) -> Message:
         raise WireError(f"missing fields: {', '.join(missing)}" if missing else str(error)) from error
     except msgspec.DecodeError as error:
         raise WireError(f"not JSON: {error}") from error
+    except RecursionError as error:
+        raise WireError("nested too deeply") from error
 
 
 def encode(message: msgspec.Struct) -> bytes:
@@ -34,8 +37,9 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def _missing_fields(message: type[msgspec.Struct], body: bytes) -> list[str]:
-    raw = msgspec.json.decode(body or b"{}")
-    if not isinstance(raw, dict):
+    try:
+        raw = msgspec.json.decode(body or b"{}", type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError):
         return []
     fields = msgspec.structs.fields(message)
     return [field.name for field in fields if field.required and field.name not in raw]

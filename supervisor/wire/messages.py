@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from supervisor.wire.bounds import Count, EndpointId, Name, Port, Ports, Word
 from supervisor.wire.vocabulary import (
     Action,
     EndpointStatus,
@@ -36,31 +37,31 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One engine process tree's serving identity; `id` is its data-parallel rank."""
 
-    id: int
-    ip: str
-    business_port: str
-    mgmt_port: str
+    id: Count
+    ip: Word
+    business_port: Port
+    mgmt_port: Port
     status: EndpointStatus = EndpointStatus.INITIAL
     device_infos: tuple[DeviceInfo, ...] = ()
     headless: bool = False
     """It serves nobody itself: the endpoint of node rank 0 does, for an engine that spans nodes."""
     # ours
-    ranks: tuple[int, int] | None = None
+    ranks: tuple[Count, Count] | None = None
     """First data-parallel rank and their number; absent where the id is the rank."""
-    bootstrap_port: str | None = None
-    role: str | None = None
-    model_name: str | None = None
+    bootstrap_port: Port | None = None
+    role: Word | None = None
+    model_name: Word | None = None
     ready: bool = False
 
 
 class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    dp_size: int = 1
-    pcp_size: int = 1
-    tp_size: int = 1
-    ep_size: int = 1
-    pp_size: int = 1
-    world_size: int = 1
-    local_world_size: int = 1
+    dp_size: Count = 1
+    pcp_size: Count = 1
+    tp_size: Count = 1
+    ep_size: Count = 1
+    pp_size: Count = 1
+    world_size: Count = 1
+    local_world_size: Count = 1
 
 
 class RanktableServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,46 +80,46 @@ class Ranktable(msgspec.Struct, frozen=True, kw_only=True):
 class SupervisorIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Who a supervisor is: the fields that register and reregister share."""
 
-    job_name: str
-    model_name: str
-    role: str
-    pod_ip: str
-    nm_port: str
+    job_name: Name
+    model_name: Word
+    role: Word
+    pod_ip: Word
+    nm_port: Port
     parallel_config: ParallelConfig = ParallelConfig()
     enable_multi_endpoints: bool = True
-    device_num: int = 0
-    nnodes: int = 1
+    device_num: Count = 0
+    nnodes: Count = 1
     # ours
     enable_engine_relaunch: bool = True
     freeze_sec: float | None = None
     """`engine_restart_freeze_sec` of this supervisor."""
-    namespace: str = "default"
-    pod_name: str | None = None
-    pod_uid: str | None = None
-    boot_id: str | None = None
+    namespace: Name = "default"
+    pod_name: Word | None = None
+    pod_uid: Word | None = None
+    boot_id: Word | None = None
     """Of one supervisor process: tells a container restart from a network fault."""
-    node_index: int | None = None
-    bootstrap_port: str | None = None
-    rendezvous_ports: str | None = None
+    node_index: Count | None = None
+    bootstrap_port: Port | None = None
+    rendezvous_ports: Word | None = None
     """`FIRST-LAST`; a block of them for each epoch (`rendezvous.py`)."""
     one_server: bool = False
     """Node rank 0 alone serves, though other nodes hold whole data-parallel ranks."""
-    config_digest: str | None = None
+    config_digest: Word | None = None
     """All members of an instance must have the same; a new one brings a new budget."""
-    version: str | None = None
-    protocol: int | None = None
+    version: Word | None = None
+    protocol: Count | None = None
     features: tuple[str, ...] = ()
     """What this peer knows beyond the reference system: FEATURES; and `recover`, if its unit can."""
-    previous_container: str | None = None
+    previous_container: Word | None = None
     """`killed`: the container before did not end in order."""
-    epoch: int = 0
+    epoch: Count = 0
     """The highest seen here, so that a controller without memory never commands a lower one."""
-    term: int = 0
+    term: Count = 0
 
 
 class RegisterMsg(SupervisorIdentity, frozen=True, kw_only=True):
-    business_port: tuple[str, ...]
-    mgmt_port: tuple[str, ...]
+    business_port: Ports
+    mgmt_port: Ports
     ranktable: Ranktable | None = None
     held: str | None = None
     """Why the gang is held, for a controller that does not know it any more."""
@@ -127,9 +128,9 @@ class RegisterMsg(SupervisorIdentity, frozen=True, kw_only=True):
 class ReregisterMsg(SupervisorIdentity, frozen=True, kw_only=True):
     """When the controller forgot a supervisor whose engines of an epoch still run; never after a new boot."""
 
-    instance_id: int
+    instance_id: Count
     endpoints: tuple[Endpoint, ...]
-    node_rank: int = 0
+    node_rank: Count = 0
     freeze_remaining_sec: float = 0.0
 
 
@@ -151,30 +152,30 @@ class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeartbeatMsg(msgspec.Struct, frozen=True, kw_only=True):
-    job_name: str
-    ins_id: int
+    job_name: Name
+    ins_id: Count
     """0 until assembled."""
-    ip: str
-    status: dict[str, EndpointStatus]
-    """By endpoint id (JSON object keys are text)."""
+    ip: Word
+    status: dict[EndpointId, EndpointStatus]
+    """By endpoint id."""
     # ours
-    namespace: str = "default"
-    nm_port: str | None = None
-    pod_uid: str | None = None
-    epoch: int = 0
-    term: int = 0
-    boot_id: str | None = None
-    sequence: int = 0
+    namespace: Name = "default"
+    nm_port: Port | None = None
+    pod_uid: Word | None = None
+    epoch: Count = 0
+    term: Count = 0
+    boot_id: Word | None = None
+    sequence: Count = 0
     """Counts up in one boot, so that an overtaken heartbeat is known; 0: not told."""
     freeze_remaining_sec: float = 0.0
-    relaunch_count: int = 0
+    relaunch_count: Count = 0
     prepared: bool = False
     """The engine's dependencies are active, it is stopped and the gate has passed: it can be started."""
     step: Step = Step.IDLE
-    run_id: str | None = None
+    run_id: Word | None = None
     progress_age_sec: float | None = None
     """Since the loading engine last showed progress."""
-    config_digest: str | None = None
+    config_digest: Word | None = None
     leaving: bool = False
     """This supervisor is on its way out."""
     drained: bool = False
@@ -204,21 +205,21 @@ class ExitInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SoftwareFaultMsg(msgspec.Struct, frozen=True, kw_only=True):
-    exception_type: str
+    exception_type: Word
     exception_message: str
-    engine_id: int
+    engine_id: Count
     engine_status: EngineHealth
     """2 (unhealthy) is advisory."""
-    pod_ip: str
+    pod_ip: Word
     additional_info: dict[str, str] | None = None
     # ours
-    job_name: str | None = None
-    namespace: str = "default"
-    instance_id: int | None = None
-    epoch: int | None = None
-    term: int = 0
-    boot_id: str | None = None
-    pid: int | None = None
+    job_name: Name | None = None
+    namespace: Name = "default"
+    instance_id: Count | None = None
+    epoch: Count | None = None
+    term: Count = 0
+    boot_id: Word | None = None
+    pid: Count | None = None
     exit: ExitInfo | None = None
     category: FaultCategory = FaultCategory.SOFTWARE
     """`hardware`: DeviceHealthProbe failed after the death; it must not be tried again in place."""
@@ -233,16 +234,16 @@ class FaultAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HardwareFaultMsg(msgspec.Struct, frozen=True, kw_only=True):
-    fault_code: int
-    fault_level: str
+    fault_code: Count
+    fault_level: Word
     message: str = ""
-    pod_ip: str | None = None
-    node_name: str | None = None
-    device: str | None = None
+    pod_ip: Word | None = None
+    node_name: Word | None = None
+    device: Word | None = None
 
 
 class TerminateInstanceMsg(msgspec.Struct, frozen=True, kw_only=True):
-    instance_id: int
+    instance_id: Count
     reason: str = ""
 
 

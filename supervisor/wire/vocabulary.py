@@ -84,6 +84,8 @@ class ErrorCode(StrEnum):
     """It cannot be done in the present state."""
     NOT_LEADER = "not_leader"
     """This controller stands by: ask the one that leads."""
+    LIMITED = "limited"
+    """The client asks too much: it is to come back after the seconds of the header Retry-After."""
     UNAUTHORIZED = "unauthorized"
     """The token is missing, or is not the right one."""
 
