@@ -18,7 +18,7 @@ import trio
 from controller.election import Leader, Leadership
 from controller.store.etcd import EtcdStore, Keys
 from controller.store.etcd_client import Access, EtcdClient, EtcdRefused, EtcdUnavailable
-from controller.store.etcd_messages import created, put, unchanged
+from controller.store.etcd_messages import hangs_on, put, unchanged
 from controller.store.etcd_writer import EtcdWriter
 from supervisor.shared.error_window import ErrorWindow
 
@@ -34,8 +34,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class _Won:
     lease: int
-    revision: int
-    """In which the leader key was made: no other controller's key ever has it."""
+    """On which the leader key hangs; no other controller's ever does."""
     term: int
     until: float
     """Monotonic."""
@@ -55,7 +54,7 @@ class EtcdElection:
         async with self._connected() as renewals, self._connected() as client, trio.open_nursery() as nursery:
             won = await self._win(client)
             writer = EtcdWriter(
-                client, created(self._keys.leader, won.revision), self._lease_sec, lambda why: leadership.lose(why)
+                client, hangs_on(self._keys.leader, won.lease), self._lease_sec, lambda why: leadership.lose(why)
             )
             leadership = Leadership(EtcdStore(client, writer, self._keys, won.term), self._url)
             leadership.scope.deadline = won.until
@@ -99,7 +98,7 @@ class EtcdElection:
         before = await client.get(self._keys.term)
         term = 1 + (msgspec.json.decode(before.value, type=int) if before else 0)
         outcome = await client.transact(
-            (created(self._keys.leader, 0), unchanged(self._keys.term, before.mod_revision if before else 0)),
+            (unchanged(self._keys.leader, 0), unchanged(self._keys.term, before.mod_revision if before else 0)),
             (
                 put(self._keys.leader, msgspec.json.encode(Leader(self._url, term)), lease.ID),
                 put(self._keys.term, msgspec.json.encode(term)),
@@ -109,7 +108,7 @@ class EtcdElection:
             await client.revoke(lease.ID)
             return None
         self.leader = None
-        return _Won(lease.ID, outcome.header.revision, term, began + USABLE * lease.TTL)
+        return _Won(lease.ID, term, began + USABLE * lease.TTL)
 
     def _found(self, leader: Leader) -> None:
         """Our own key of an earlier life is nobody's, and soon over."""
@@ -124,12 +123,13 @@ class EtcdElection:
             began = trio.current_time()
             try:
                 remaining_sec = await client.keep_alive(lease)
+                found = await client.get(self._keys.leader)
             except (EtcdUnavailable, EtcdRefused) as error:
                 self._tell("does not renew our lease, trying again", error)
                 continue
             self._errors.clear("etcd")
-            if remaining_sec == 0:
-                leadership.lose("our lease in etcd is over")
+            if remaining_sec == 0 or found is None or found.lease != lease:
+                leadership.lose("our lease in etcd is over, or the leader key that hangs on it is gone")
                 return
             leadership.scope.deadline = began + USABLE * remaining_sec
 

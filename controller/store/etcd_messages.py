@@ -5,14 +5,9 @@ from __future__ import annotations
 import msgspec
 
 
-class Header(msgspec.Struct, frozen=True):
-    revision: int = 0
-
-
 class KeyValue(msgspec.Struct, frozen=True):
     key: bytes
     value: bytes = b""
-    create_revision: int = 0
     mod_revision: int = 0
     lease: int = 0
 
@@ -36,7 +31,6 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    header: Header
     succeeded: bool = False
 
 
@@ -50,12 +44,10 @@ class GatewayError(msgspec.Struct, frozen=True):
 
 
 class Compare(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`create_revision` 0: there is no such key."""
-
     target: str
     key: bytes
-    create_revision: int | None = None
     mod_revision: int | None = None
+    lease: int | None = None
 
 
 class Put(msgspec.Struct, frozen=True):
@@ -89,14 +81,14 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
         return one
 
 
-def created(key: bytes, revision: int) -> Compare:
-    """The key that is there was created in `revision`; 0: there is none."""
-    return Compare("CREATE", key, create_revision=revision)
-
-
 def unchanged(key: bytes, revision: int) -> Compare:
     """The key was changed last in `revision`; 0: there is none."""
     return Compare("MOD", key, mod_revision=revision)
+
+
+def hangs_on(key: bytes, lease: int) -> Compare:
+    """The key is there, and goes with this lease."""
+    return Compare("LEASE", key, lease=lease)
 
 
 def put(key: bytes, value: bytes, lease: int = 0) -> Operation:

@@ -120,8 +120,8 @@ class FakeEtcd:
 
     def _holds(self, compare: _Compare) -> bool:
         found = self.kept.get(compare.key)
-        if compare.create_revision is not None:
-            return compare.create_revision == (found.create_revision if found else 0)
+        if compare.lease is not None:
+            return compare.lease == (found.lease if found else 0)
         return compare.mod_revision == (found.mod_revision if found else 0)
 
     def _carry_out(self, operations: list[dict[str, dict[str, object]]]) -> None:
@@ -132,9 +132,7 @@ class FakeEtcd:
             if what == "request_delete_range":
                 self.kept.pop(change.key, None)
                 continue
-            before = self.kept.get(change.key)
-            created = before.create_revision if before else self.revision
-            self.kept[change.key] = KeyValue(change.key, change.value, created, self.revision, change.lease)
+            self.kept[change.key] = KeyValue(change.key, change.value, self.revision, change.lease)
 
 
 class _Range(msgspec.Struct):
@@ -145,7 +143,7 @@ class _Range(msgspec.Struct):
 
 class _Compare(msgspec.Struct):
     key: bytes
-    create_revision: int | None = None
+    lease: int | None = None
     mod_revision: int | None = None
 
 
