@@ -97,11 +97,17 @@ class Operators:
         entry = self._registry.entry(instance_id)
         whole = budget.reset(self._registry.budgets.of(entry.instance))
         self._registry.budgets.put(whole)
+        self._registry.fleet.forget(entry.instance.key)
         self._registry.tell(entry, "instance", "its budget was reset by an operator")
         held = entry.instance.held
         if held is None or held.by is not Holder.OPERATOR:
             self._let_go(entry, "reset by an operator", now)
         return whole
+
+    def reset_all_failed(self, now: float) -> list[Budget]:
+        """Of all instances that are held for failures, once what they shared is mended."""
+        held = [entry.instance for entry in self._registry.entries() if entry.instance.held]
+        return [self.reset_failed(each.id, now) for each in held if each.held and each.held.by is not Holder.OPERATOR]
 
     def _let_go(self, entry: Entry, why: str, now: float) -> None:
         self._registry.change(entry, instances.release(entry.instance, why))

@@ -17,6 +17,7 @@ import trio
 from controller.budgets import Budgets
 from controller.entry import Entry
 from controller.events import EventLog
+from controller.fleet import Fleet
 from controller.model import assembly, budget
 from controller.model import instance as instances
 from controller.model.assembly import Joined, Rejected
@@ -86,6 +87,7 @@ class Registry:
                 self._entries[key] = Entry(instance)
         self.next_id = loaded.next_instance_id
         self.budgets = Budgets(loaded.budgets)
+        self.fleet = Fleet(policy.fleet)
         self._new_run_id = new_run_id
 
     # --- what is known -------------------------------------------------------------------------------------

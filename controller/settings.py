@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.model.limits import Limits
-from controller.model.settings import InstanceSettings, OnMemberLost, Phase2Scope, RelaunchSettings
+from controller.model.settings import FleetSettings, InstanceSettings, OnMemberLost, Phase2Scope, RelaunchSettings
 from controller.policy import Policy
 from supervisor.settings_file import (
     Mistake,
@@ -121,7 +121,7 @@ class FaultToleranceSection:
     rejoin_timeout_sec: float = setting(duration(1, HOUR), 300.0, "how long they wait, then all containers restart")
     max_concurrent_runs: int = setting(integer(1, 1000), 16, "starts at a time in the whole fleet")
     max_phase2_fraction: float = setting(
-        number(0, 1), 0.3, "of all instances in 10 min; beyond it instances are held with an alarm"
+        number(0, 1), 0.3, "of all instances (but 2 at least) in 10 min; beyond it they are held; 1: no limit"
     )
     engine_restart_freeze_sec: float = setting(
         duration(1, 24 * HOUR), 720.0, "the supervisors' value, when the file is shared: checked against ours"
@@ -188,6 +188,7 @@ class Settings:
                 heartbeat_timeout_active_sec=self.instance.heartbeat_timeout_active_sec,
                 heartbeat_timeout_inactive_sec=self.instance.heartbeat_timeout_inactive_sec,
             ),
+            fleet=FleetSettings(max_phase2_fraction=fault.max_phase2_fraction),
             assemble_timeout_sec=self.instance.instance_assemble_timeout,
             max_concurrent_runs=fault.max_concurrent_runs,
             limits=Limits(
@@ -210,7 +211,6 @@ SECTIONS: Mapping[str, type] = {
 
 NOT_CARRIED_OUT: Mapping[str, str] = {
     "controller.state_dir": 'not carried out yet: the store "memory" keeps no files',
-    "fault_tolerance_config.max_phase2_fraction": "this brake is not carried out yet",
 }
 """Keys of which only the default may stand: ignoring them would give a false feeling of safety. Whoever carries one
 out deletes it here."""

@@ -45,6 +45,14 @@ def add_operator_routes(routes: Routes, registry: Registry, operators: Operators
         """Let an instance that is held be started again."""
         return await changed(operators.release(instance_id, message.reason, trio.current_time()))
 
+    @routes.post("/v1/reset-failed", answer=wire.Said)
+    async def reset_all_failed() -> wire.Said:
+        """Give every instance that is held for failures a whole budget again, and let it be started."""
+        whole = operators.reset_all_failed(trio.current_time())
+        for each in whole:
+            await store.save_budget(each)
+        return wire.Said(message=f"{len(whole)} instances were reset")
+
     @routes.post(
         "/v1/instances/<int:instance_id>/terminate",
         message=wire.Reason,

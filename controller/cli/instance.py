@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from controller.cli.client import ControllerClient, controller_options
-from controller.cli.naming import full_name, instance_argument, instance_id
+from controller.cli.naming import full_name, instance_argument, instance_id, known_instances
 from controller.cli.waiting import until_active, until_closed, until_gone, until_stopped, wait_option
 from supervisor import wire
 
@@ -92,17 +92,32 @@ def relaunch(
     _show_run(until_closed(controller, run) if wait else run, as_json)
 
 
-@_verb("reset-failed")
+@command.command("reset-failed")
+@click.argument("instance", required=False, shell_complete=known_instances)
+@controller_options
+@click.option("--all", "of_all", is_flag=True, help="Of every instance that is held for failures.")
 @wait_option
 def reset_failed(
-    instance: str, wait: bool, url: str, token_file: Path | None, tls_dir: Path | None, as_json: bool
+    instance: str | None,
+    of_all: bool,
+    wait: bool,
+    url: str,
+    token_file: Path | None,
+    tls_dir: Path | None,
+    as_json: bool,
 ) -> None:
     """Forget the failures of INSTANCE: its budget is whole again, and what was held for them is started.
 
     \b
     Example: podvisor instance reset-failed llama-70b
     """
+    if (instance is None) is not of_all:
+        raise click.UsageError("name one INSTANCE, or --all")
     controller = ControllerClient(url, token_file, tls_dir)
+    if instance is None:
+        said = controller.post("/v1/reset-failed", wire.Reason(), wire.Said)
+        click.echo(_json(said) if as_json else said.message)
+        return
     id_ = instance_id(controller, instance)
     view = controller.post(f"/v1/instances/{id_}/reset-failed", wire.Reason(), wire.InstanceView)
     _show_instance(until_active(controller, id_) if wait else view, as_json)

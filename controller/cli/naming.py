@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def instance_argument(command: F) -> F:
     """INSTANCE, completed from the controller."""
-    return click.argument("instance", shell_complete=_known_instances)(command)
+    return click.argument("instance", shell_complete=known_instances)(command)
 
 
 def instance_id(controller: ControllerClient, written: str) -> int:
@@ -41,7 +41,7 @@ def full_name(view: wire.InstanceView) -> str:
     return f"{view.namespace}/{view.job_name}"
 
 
-def _known_instances(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def known_instances(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """None at all if nobody answers at once: a shell is no place for an error message."""
     told = context.params
     try:

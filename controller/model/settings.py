@@ -39,6 +39,12 @@ class InstanceSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetSettings:
+    max_phase2_fraction: float = 0.3
+    window_sec: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
 class RelaunchSettings:
     """The first group carries the seed's names and can be set; the second is fixed by design 4."""
 

@@ -7,6 +7,7 @@ and what comes back is fed to it as events.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import trio
 
@@ -128,6 +129,7 @@ class _Execution:
             budget=registry.budgets.of(instance),
             settings=registry.policy.relaunch,
             instance_settings=registry.policy.instance,
+            no_phase_two=self._why_no_phase_two(),
             now=trio.current_time(),
         )
         self._adopt(run, actions)
@@ -200,10 +202,17 @@ class _Execution:
         return self._opened.outcome is not None and not self._waiting
 
     def _step(self, event: Event) -> None:
-        run, actions = plan.step(self._opened, event, trio.current_time())
-        self._adopt(run, actions)
+        # The fleet as it is at this moment: between the question and the note nobody else decides.
+        run = replace(self._opened, no_phase_two=self._why_no_phase_two())
+        self._adopt(*plan.step(run, event, trio.current_time()))
+
+    def _why_no_phase_two(self) -> str:
+        registry = self._registry
+        return registry.fleet.why_not(self._recovery.instance, len(registry.entries()), trio.current_time())
 
     def _adopt(self, run: Run, actions: Iterable[Action]) -> None:
+        if run.phase == 2 and (self._run is None or self._run.phase == 1):
+            self._registry.fleet.note(self._recovery.instance, run.message, trio.current_time())
         self._run = self._recovery.run = run
         self._waiting.extend(actions)
 

@@ -61,6 +61,9 @@ async def test_an_instance_is_held_released_and_ended_by_its_name() -> None:
         assert again.returncode == 0, "what is not held may be released again"
         reset = await podvisor("instance", "reset-failed", str(id_), *there)
         assert reset.returncode == 0
+        every = await podvisor("instance", "reset-failed", "--all", *there)
+        assert every.stdout.decode() == "0 instances were reset\n", "an operator's hold is no failure"
+        assert (await podvisor("instance", "reset-failed", *there)).returncode == 2
         ended = await podvisor("instance", "terminate", "llm", "--wait", *there)
         assert (ended.returncode, ended.stdout.decode()) == (0, f"instance {id_} ends\n")
 

@@ -461,6 +461,8 @@ class FakeSupervisor:
                 await self._start(message.epoch or 0, message.run_id)
             case Action.RESTART:
                 await self._restart(message)
+            case Action.HOLD:
+                await self._hold(message)
         return None
 
     def _check(self, term: int, boot_id: str | None, instance_id: int | None) -> None:
@@ -502,6 +504,17 @@ class FakeSupervisor:
         self.prepared = True
         self._note("prepared")
         self._set(Step.PREPARED, EndpointStatus.WAIT2START)
+
+    async def _hold(self, message: wire.EngineRestartMsg) -> None:
+        assert message.epoch is not None
+        if message.epoch < self.highest_epoch:
+            raise Refusal(ErrorCode.STALE_EPOCH)
+        self._note("hold", message.epoch)
+        self.highest_epoch = self.epoch = message.epoch
+        self.run_id = message.run_id
+        self._unfreeze()
+        self.engine_alive, self.prepared = False, True
+        self._set(Step.HELD, EndpointStatus.PAUSED)
 
     async def _start_command(self, message: wire.StartCmdMsg) -> bool | None:
         self._check(message.term, None, message.instance_id)

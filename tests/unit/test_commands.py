@@ -76,9 +76,8 @@ def test_without_a_supervisor_it_is_69(name: str) -> None:
 @pytest.mark.parametrize("name", of_controller())
 def test_without_a_controller_it_is_69(name: str) -> None:
     command = of_controller()[name]
-    result = CliRunner().invoke(
-        podvisor, [*name.split(), *arguments(command, "1"), "--controller", "http://127.0.0.1:9"]
-    )
+    whom = ["--all"] if option(command, "--all") else arguments(command, "1")
+    result = CliRunner().invoke(podvisor, [*name.split(), *whom, "--controller", "http://127.0.0.1:9"])
     assert (result.exit_code, result.stdout) == (69, "")
 
 

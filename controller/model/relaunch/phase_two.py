@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.model.budget import spend_phase2
+from controller.model.instance import Hold, Holder
 from controller.model.relaunch.dispatch import enter
-from controller.model.relaunch.ending import close, name_failed
-from controller.model.relaunch.exchange import Action, Emit, Level, SaveBudget
+from controller.model.relaunch.ending import clean_up, close, name_failed
+from controller.model.relaunch.exchange import Action, Emit, InstanceHeld, Level, SaveBudget
 from controller.model.relaunch.run import (
     Farewell,
     Outcome,
@@ -20,6 +21,11 @@ from controller.model.settings import Phase2Scope
 
 
 def enter_phase_two(run: Run, why: str, now: float) -> tuple[Run, tuple[Action, ...]]:
+    """Or, where that may not be, hold the instance: the level of what is needed then stops what still runs."""
+    if run.no_phase_two:
+        alarm = f"{why}; {run.no_phase_two}; held until an operator resets it (reset-failed) or releases it"
+        run, actions = clean_up(run, Outcome.HELD, alarm, now)
+        return run, (InstanceHeld(Hold(Holder.FLEET, alarm)), Emit(Level.ERROR, alarm), *actions)
     spare = spares_dispatched(run)
     rows = {key: _leaving(row, spare) for key, row in run.members.items()}
     run = replace(run, members=rows, phase=2, message=f"phase 2: {why}", budget=spend_phase2(run.budget, run.id))

@@ -85,6 +85,7 @@ def open_run(
     budget: Budget,
     settings: RelaunchSettings,
     instance_settings: InstanceSettings,
+    no_phase_two: str = "",
     now: float,
 ) -> tuple[Run, tuple[Action, ...]]:
     """Opens the one run of an instance; that there is at most one (C1) is the caller's to keep.
@@ -104,6 +105,7 @@ def open_run(
         instance_settings=instance_settings,
         members=_rows(instance, cause, lost_members(instance) is not None),
         opened_at=now,
+        no_phase_two=no_phase_two,
     )
     text = f"run {run_id} opened: {cause.text}"
     opened = Emit(Level.INFO if cause.reason in ASKED_FOR else Level.WARNING, text, cause.reporter)

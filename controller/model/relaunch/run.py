@@ -213,6 +213,8 @@ class Run:
     step_deadline: float = 0.0
     backoff_sec: float = 0.0
     prepare_sent: bool = False
+    no_phase_two: str = ""
+    """Why the containers may not be restarted now, for the sake of the whole fleet; told before each event."""
     resumed: bool = False
     """Another life of the controller opened it."""
     starts_lost: int = 0
