@@ -40,8 +40,10 @@ class ControllerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 class EventLog:
     """Written by whoever decides, followed by any number of readers at their own pace."""
 
-    def __init__(self) -> None:
+    def __init__(self, lines: logging.Logger = log) -> None:
+        """`lines` gets one line for each."""
         self.ring: EventRing[ControllerEvent] = EventRing(_gap)
+        self._lines = lines
 
     def append(
         self,
@@ -81,7 +83,7 @@ class EventLog:
         fields = {name: value for name, value in msgspec.structs.asdict(event).items() if value is not None}
         for name in ("id", "at", "level", "message"):
             del fields[name]
-        log.log(logging.getLevelName(level.upper()), message, extra=fields)
+        self._lines.log(logging.getLevelName(level.upper()), message, extra=fields)
         return event
 
     def since(self, last_id: int) -> list[ControllerEvent]:

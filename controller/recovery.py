@@ -32,7 +32,11 @@ class Inbox:
             while not self._events:
                 self._arrived = trio.Event()
                 await self._arrived.wait()
-        return self._events.popleft() if self._events else Tick()
+        return self.take() or Tick()
+
+    def take(self) -> Event | None:
+        """The next event, if one is waiting."""
+        return self._events.popleft() if self._events else None
 
     def clear(self) -> None:
         self._events.clear()

@@ -15,6 +15,7 @@ from controller.model.limits import Limits
 from controller.model.settings import FleetSettings, InstanceSettings, OnMemberLost, Phase2Scope, RelaunchSettings
 from controller.policy import Policy
 from supervisor.settings_file import (
+    Foreign,
     Mistake,
     Sections,
     boolean,
@@ -34,7 +35,7 @@ from supervisor.settings_file import (
 )
 from supervisor.shared.listening import ANY_ADDRESS
 
-FOREIGN = {
+FOREIGN: Foreign = {
     "supervisor": None,
     "parallel": None,
     "fault_tolerance_config": frozenset({"engine_restart_wait_timeout_sec", "enable_fault_tolerance"}),
@@ -216,10 +217,13 @@ NOT_CARRIED_OUT: Mapping[str, str] = {
 out deletes it here."""
 
 
-def load(path: Path | None, environment: Mapping[str, str]) -> Settings:
-    """Raises ConfigurationError with all problems of the file and the environment."""
+def load(path: Path | None, environment: Mapping[str, str], *, foreign: Foreign = FOREIGN) -> Settings:
+    """`foreign`: what others read in the same file.
+
+    Raises ConfigurationError with all problems of the file and the environment.
+    """
     sections = {name: keys_of(section) for name, section in SECTIONS.items()}
-    values = read_sections(path, environment, sections, foreign=FOREIGN, relations=_relations)
+    values = read_sections(path, environment, sections, foreign=foreign, relations=_relations)
     return Settings(
         controller=build(ControllerSection, values["controller"]),
         etcd=build(EtcdSection, values["etcd"]),

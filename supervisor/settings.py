@@ -223,8 +223,11 @@ SECTIONS: Mapping[str, type] = {
 }
 
 
-def load_settings(path: Path | None, environment: Mapping[str, str]) -> Settings:
-    """Raise ConfigurationError with all problems of the file and of `environment`, the process's own."""
+def load_settings(path: Path | None, environment: Mapping[str, str], *, foreign: Foreign = FOREIGN) -> Settings:
+    """`foreign`: what others read in the same file.
+
+    Raise ConfigurationError with all problems of the file and of `environment`, the process's own.
+    """
     pod = pod_of(environment)
     sections = {name: keys_of(section) for name, section in SECTIONS.items()}
     sections["supervisor"] |= {
@@ -234,7 +237,7 @@ def load_settings(path: Path | None, environment: Mapping[str, str]) -> Settings
     }
     sections["supervisor"] |= {name: replace(sections["supervisor"][name], default=None) for name in DERIVED}
     relations = partial(_relations, pod=pod)
-    values = read_sections(path, environment, sections, foreign=FOREIGN, relations=relations)
+    values = read_sections(path, environment, sections, foreign=foreign, relations=relations)
     return _settings(values, pod)
 
 

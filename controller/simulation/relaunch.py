@@ -1,0 +1,183 @@
+"""One run of the real plan in virtual time: what `controller.strategy.engine_relaunch` does, without tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol, assert_never
+
+from controller.entry import Entry
+from controller.model import instance as instances
+from controller.model.member import Observation
+from controller.model.relaunch import dispatch, exchange, plan
+from controller.model.relaunch.exchange import Action, Answer, Answered, Close, Event, Send, Unreachable
+from controller.model.relaunch.run import Cause, Run
+from controller.model.relaunch.view import view
+from controller.recovery import Recovery
+from controller.registry import Registry
+from controller.simulation.network import Network
+from controller.simulation.surroundings import Life
+from supervisor import wire
+
+
+class Watcher(Protocol):
+    """Who lets runs be carried out."""
+
+    def held(self, entry: Entry) -> None: ...
+
+    def refresh(self, entry: Entry) -> None:
+        """The run is about to be told something: let it know what it has heard meanwhile."""
+
+    def in_phase_two(self, relaunch: Relaunch) -> None:
+        """Its turn is another's."""
+
+    def stepped(self, relaunch: Relaunch) -> None:
+        """Its run is in another step."""
+
+    def closed(self, relaunch: Relaunch) -> None: ...
+
+
+class Relaunch:
+    def __init__(
+        self, recovery: Recovery, registry: Registry, network: Network, life: Life, now: Callable[[], float],
+        watcher: Watcher,
+    ) -> None:  # fmt: skip
+        self.recovery = recovery
+        self._registry = registry
+        self._network = network
+        self._life = life
+        self._now = now
+        self._watcher = watcher
+        self._run: Run | None = None
+        self._due: float | None = None
+
+    def begin(self) -> None:
+        registry, recovery = self._registry, self.recovery
+        recovery.inbox.forget_observations()
+        instance = registry.under_recovery(recovery.instance).instance
+        run, actions = plan.open_run(
+            instance,
+            recovery.cause,
+            run_id=recovery.run_id,
+            term=registry.terms.current,
+            budget=registry.budgets.of(instance),
+            settings=registry.policy.relaunch,
+            instance_settings=registry.policy.instance,
+            now=self._now(),
+        )
+        self._adopt(run, actions)
+
+    def drain_inbox(self) -> bool:
+        """False if nothing was there."""
+        took = False
+        while self.recovery.run is not None and (event := self.recovery.inbox.take()) is not None:
+            took = True
+            self.step(event)
+        return took
+
+    def step(self, event: Event) -> None:
+        if self._run is not None and self._run.outcome is None:
+            self._adopt(*plan.step(self._run, event, self._now()))
+
+    @property
+    def run(self) -> Run | None:
+        return self._run
+
+    # --- inside ------------------------------------------------------------------------------------------------
+
+    @property
+    def _entry(self) -> Entry:
+        return self._registry.under_recovery(self.recovery.instance)
+
+    def _adopt(self, run: Run, actions: Iterable[Action]) -> None:
+        before, self._run = self._run, run
+        self.recovery.run = run
+        if before is None or run.step is not before.step:
+            self._watcher.stepped(self)
+        for action in actions:
+            self._carry_out(action)
+        if run.phase == 2 and (before is None or before.phase == 1):
+            self._watcher.in_phase_two(self)
+        self._watch_deadline()
+
+    def _watch_deadline(self) -> None:
+        assert self._run is not None
+        due = plan.deadline(self._run)
+        if due == self._due:
+            return
+        self._due = due
+        if due is not None:
+            self._life.at(due, lambda: self._deadline(due))
+
+    def _deadline(self, due: float) -> None:
+        if due == self._due and self._run is not None and self._run.outcome is None:
+            self._due = None
+            self._watcher.refresh(self._entry)
+            self.step(exchange.Tick())
+
+    def _send(self, send: Send) -> None:
+        assert self._run is not None
+        member = self._run.members[send.member].member
+        self._network.ask(member.address, send.request, send.timeout_sec, lambda answer: self._answered(send, answer))
+
+    def _answered(self, send: Send, answer: Answer) -> None:
+        if not self._life.lives or self._run is None or self._run.outcome is not None:
+            return
+        self._leave_order(send, answer)
+        entry = self._entry
+        if isinstance(answer, Observation):
+            self._registry.change(entry, instances.observe(entry.instance, send.member, answer))
+        else:
+            self._watcher.refresh(entry)
+        self.recovery.inbox.post(Answered(send.member, send.number, answer))
+        self.drain_inbox()
+
+    def _leave_order(self, send: Send, answer: Answer) -> None:
+        match send.request:
+            case wire.EngineRestartMsg(action=wire.Action.ABORT):
+                kind = wire.OrderKind.ABORT
+            case wire.StopMsg():
+                kind = wire.OrderKind.LEAVE
+            case _:
+                return
+        if isinstance(answer, Unreachable):
+            order = wire.Order(
+                order=kind,
+                term=send.request.term,
+                run_id=send.request.run_id,
+                boot_id=send.request.boot_id,
+                reason=send.reason,
+            )
+            self._entry.order(send.member, order, self._now())
+
+    def _carry_out(self, action: Action) -> None:
+        registry, entry, now = self._registry, self._entry, self._now()
+        match action:
+            case Send():
+                self._send(action)
+            case exchange.SaveBudget(budget, _):
+                registry.budgets.put(budget)
+            case exchange.InstanceInactive(reason):
+                registry.change(entry, instances.deactivate(entry.instance, reason, now))
+            case exchange.EpochBegins(epoch, _):
+                registry.change(entry, instances.begin_epoch(entry.instance, epoch))
+            case exchange.EpochAbandoned(_):
+                registry.change(entry, instances.abandon(entry.instance, now))
+            case exchange.InstanceHeld(held):
+                registry.change(entry, instances.hold(entry.instance, held))
+                self._watcher.held(entry)
+            case exchange.EpochLeft(members, _):
+                registry.change(entry, instances.leave_epoch(entry.instance, members))
+            case exchange.InstanceActive(_, reason):
+                registry.change(entry, instances.activate(entry.instance, reason, now))
+            case Close(_, _, follow):
+                self._close(follow)
+            case exchange.Journal() | exchange.Emit() | exchange.StepDown():
+                """Nothing here outlives a controller, nobody reads, and there is one controller."""
+            case _:
+                assert_never(action)
+
+    def _close(self, follow: Cause | None) -> None:
+        assert self._run is not None
+        self._due = None
+        self._registry.close(self.recovery, view(dispatch.record(self._run, self._now()), str), follow, self._now())
+        self._watcher.closed(self)
