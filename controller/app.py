@@ -13,6 +13,7 @@ import trio
 
 from controller.api.heartbeat_lane import BackToTheLane, HeartbeatLane, answering
 from controller.api.leader_routes import add_leader_route, refuse_once_lost, standby_app
+from controller.api.metrics_routes import add_metrics_route, of_caller
 from controller.api.openapi import add_openapi_route
 from controller.api.operator_routes import add_operator_routes
 from controller.api.probe_routes import UPSTREAM_LIVE, UPSTREAM_READY, add_probe_routes, probe_app
@@ -39,7 +40,7 @@ from supervisor.shared.last_deadline import exit_after
 from supervisor.shared.listening import listen_tcp, url_of
 from supervisor.shared.serving import serve
 from supervisor.shared.tls import Tls, tls_files
-from supervisor.shared.tokens import TokenFile
+from supervisor.shared.tokens import Role, TokenFile
 
 LAST_SEC = 20.0
 """From the first signal to the end of the process, whatever hangs."""
@@ -73,6 +74,7 @@ async def compose(
         routes, lambda: wire.LeaderView(role="leader", term=registry.terms.current, leader=leadership.url or None)
     )
     refuse_once_lost(routes, leadership, find_leader)
+    add_metrics_route(routes, of_caller(registry), Role.READ)
     add_openapi_route(routes)
     center = Center(registry, supervisors, store, strategy)
     return Controller(leadership, registry, events, supervisors, center, routes, answering(reception, tokens))
@@ -111,7 +113,8 @@ async def main(settings: Settings) -> None:
         async with trio.open_nursery() as servers:
             lane = HeartbeatLane(door.answer_heartbeat)
             url = await servers.start(partial(serve, BackToTheLane(door), listener, stop, tls, lane=lane))
-            probe_url = await servers.start(serve, probe_app(is_ready), probe_listener, stop)
+            probes = probe_app(is_ready, lambda: door.controller.registry if door.controller else None)
+            probe_url = await servers.start(serve, probes, probe_listener, stop)
             log.info("the controller serves", extra={"url": url, "probe_url": probe_url, "pid": os.getpid()})
             await stop.wait()
             door.hang_up()

@@ -37,6 +37,7 @@ from controller.model.relaunch.exchange import (
 from controller.model.relaunch.run import Cause
 from controller.policy import Policy
 from controller.recovery import Recovery
+from controller.run_metrics import RunMetrics
 from controller.store.base import CLOSED_RUNS_KEPT, PAST_INSTANCES_KEPT, Loaded
 from controller.terms import Terms
 from supervisor import wire
@@ -77,6 +78,7 @@ class Registry:
         """Replaced whenever one of the three gets longer; take it before you look."""
         self.closed_runs: deque[wire.RunView] = deque(maxlen=CLOSED_RUNS_KEPT)
         """Newest first."""
+        self.run_metrics = RunMetrics()
         self._entries: dict[InstanceKey, Entry] = {}
         self._past: dict[InstanceKey, Instance] = {}
         """The last of each key that is not living: its epoch goes on."""
@@ -211,6 +213,7 @@ class Registry:
         entry.recovery_closed()
         entry.instance = instances.epoch_commanded(entry.instance, view.epoch)
         self.closed_runs.appendleft(view)
+        self.run_metrics.closed(view)
         if follow is not None and not (entry.instance.terminating or entry.instance.held):
             self.open(entry, follow, now)
         self.consider(entry, now)

@@ -6,7 +6,6 @@ time series for every restart.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -16,27 +15,14 @@ from supervisor.engine.model.operation import Action, Operation
 from supervisor.process.drops import Drop
 from supervisor.service.exits import ExitRecord
 from supervisor.service.outcomes import Transition
+from supervisor.shared.durations import Durations
 from supervisor.unit.events import Restart
 from supervisor.wire import Step
 
-STEP_BUCKETS_SEC = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
-"""From a kill to the load of a large model."""
 OUTCOMES = ("done", "failed", "aborted", "obsolete", "abandoned")
 """How a relaunch ends on this supervisor: obsolete is overtaken by a newer epoch, abandoned is the instance deleted."""
 ASKED = "asked"
 OOM_KILL = "oom-kill"
-
-
-class Durations:
-    """A histogram of seconds."""
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(STEP_BUCKETS_SEC) + 1)
-        self.sum = 0.0
-
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(STEP_BUCKETS_SEC, seconds)] += 1
-        self.sum += seconds
 
 
 class Gauges(msgspec.Struct, frozen=True):

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from supervisor.pod_metrics import OUTCOMES, STEP_BUCKETS_SEC, Durations, Gauges, PodMetrics
+from supervisor.pod_metrics import OUTCOMES, Gauges, PodMetrics
+from supervisor.shared import exposition as shared
+from supervisor.shared.durations import Durations
 from supervisor.unit.states import RunState
 from supervisor.version import VERSION
 from supervisor.wire import Step
@@ -23,11 +23,7 @@ Labels = tuple[str, ...]
 
 def exposition(metrics: PodMetrics, gauges: Gauges, accept: str | None) -> tuple[bytes, str]:
     """The text and its content type."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Once(metrics, gauges))
-    ProcessCollector(registry=registry)
-    encode, content_type = choose_encoder(accept or "")
-    return encode(registry), content_type
+    return shared.exposition(_Once(metrics, gauges), accept)
 
 
 class _Once(Collector):
@@ -85,12 +81,7 @@ class _Once(Collector):
         words = "How long the steps of relaunches took."
         family = HistogramMetricFamily("podvisor_relaunch_step_seconds", words, labels=[*self._names, "step"])
         for step, durations in steps.items():
-            bounds, counted = [*map(str, STEP_BUCKETS_SEC), "+Inf"], 0
-            buckets: list[tuple[str, float]] = []
-            for bound, count in zip(bounds, durations.counts, strict=True):
-                counted += count
-                buckets.append((bound, counted))
-            family.add_metric([*self._values, step], buckets, durations.sum)
+            family.add_metric([*self._values, step], durations.cumulative(), durations.sum)
         return family
 
     def _gauge(self, name: str, words: str, labels: Labels, values: Iterable[tuple[Labels, float]]) -> Metric:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from supervisor.engine.model.operation import Operation
-from supervisor.pod_metrics import STEP_BUCKETS_SEC, Durations, PodMetrics
+from supervisor.pod_metrics import PodMetrics
+from supervisor.shared.durations import STEP_BUCKETS_SEC, Durations
 from supervisor.wire import Step
 from tests.support.operations import Rig, abort, placement, prepare, start
 
