@@ -147,7 +147,15 @@ class EtcdClient:
             with trio.fail_after(self._try_sec):
                 return await self._http.post(endpoint + path, content=body, headers=headers)
         except (httpx.HTTPError, trio.TooSlowError) as error:
-            raise EtcdUnavailable(f"{endpoint}: {str(error) or type(error).__name__}") from error
+            raise EtcdUnavailable(f"{endpoint}: {_words(error)}") from error
+
+
+def _words(error: BaseException) -> str:
+    """What went wrong below, where the error itself says nothing: a certificate that does not fit, for one."""
+    name, cause = type(error).__name__, error
+    while not str(cause) and (below := cause.__cause__ or cause.__context__):
+        cause = below
+    return str(cause) or name
 
 
 def _decoded(endpoint: str, response: httpx.Response, answer: type[Answer]) -> Answer:

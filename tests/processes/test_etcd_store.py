@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-import httpx
 import msgspec
 import pytest
 import trio
 
 from controller.election import Leadership
+from controller.elections import election_of
 from controller.model.relaunch.dispatch import record
+from controller.settings import ControllerSection, EtcdSection, Settings
 from controller.store.base import CannotOpen, CannotWrite, Deposed
 from controller.store.etcd import Keys
-from controller.store.etcd_client import Access, EtcdClient, EtcdRefused
+from controller.store.etcd_client import Access, EtcdClient, EtcdRefused, EtcdUnavailable
 from controller.store.etcd_election import EtcdElection
+from supervisor.shared.tls import TlsError
+from tests.support.certificates import make_ca, make_certificate
 from tests.support.real_etcd import RealEtcd, needs_etcd, real_etcd
 from tests.unit.controller_gang import Drive, serving
 
@@ -113,6 +117,78 @@ async def test_what_cannot_be_read_is_named(etcd: RealEtcd) -> None:
             await leadership.store.load()
 
 
+async def test_an_etcd_without_room_keeps_the_leader_and_says_what_to_do(tmp_path: Path) -> None:
+    async with real_etcd(tmp_path, {"quota-backend-bytes": str(4 << 20)}) as etcd, leading(etcd) as leadership:
+        with suppress(AssertionError):  # until it is full
+            for number in range(50):
+                await _put(etcd, b"/other/%d" % number, bytes(1 << 20))
+        with pytest.raises(CannotWrite, match=r"space exceeded; see that etcd has room"):
+            await leadership.store.save_instance(serving())
+        renewed = leadership.scope.deadline
+        with trio.fail_after(PATIENCE_SEC):
+            while leadership.scope.deadline == renewed:
+                await trio.sleep(0.05)
+        assert not leadership.is_lost
+
+
+async def test_https_with_certificates_of_both_sides(tmp_path: Path) -> None:
+    make_ca(tmp_path)
+    make_certificate(tmp_path, "etcd", address="127.0.0.1")
+    make_certificate(tmp_path, "controller")
+    files = {
+        name: str(tmp_path / name) for name in ("ca.crt", "etcd.crt", "etcd.key", "controller.crt", "controller.key")
+    }
+    ours = ssl.create_default_context(cafile=files["ca.crt"])
+    ours.load_cert_chain(files["controller.crt"], files["controller.key"])
+    options = {
+        "cert-file": files["etcd.crt"],
+        "key-file": files["etcd.key"],
+        "trusted-ca-file": files["ca.crt"],
+        "client-cert-auth": "true",
+    }
+    async with real_etcd(tmp_path, options, ours) as etcd:
+        section = EtcdSection(
+            endpoints=(etcd.url,),
+            lease_sec=LEASE_SEC,
+            ca=files["ca.crt"],
+            cert=files["controller.crt"],
+            key=files["controller.key"],
+        )
+        settings = Settings(controller=ControllerSection(store="etcd"), etcd=section)
+        with trio.fail_after(PATIENCE_SEC):
+            async with election_of(settings, "http://a:1026").campaign() as leadership:
+                await leadership.store.save_instance(serving())
+        stranger = EtcdClient(Access((etcd.url,)), try_sec=10)
+        with pytest.raises(EtcdUnavailable, match="certificate verify failed"):
+            await stranger.get(b"k")
+        await stranger.aclose()
+
+
+def test_certificates_that_are_not_there_are_named() -> None:
+    settings = Settings(controller=ControllerSection(store="etcd"), etcd=EtcdSection(ca="/nowhere"))
+    with pytest.raises(TlsError, match=r"files of \[etcd\]"):
+        election_of(settings, "http://a:1026")
+
+
+async def test_a_user_who_may_write_under_the_prefix_may_lead(etcd: RealEtcd) -> None:
+    await _ask(etcd, "/v3/auth/user/add", {"name": "root", "password": "secret"})
+    await _ask(etcd, "/v3/auth/user/add", {"name": "podvisor", "password": "ours"})
+    await _ask(etcd, "/v3/auth/role/add", {"name": "fleet"})
+    under = {"permType": "READWRITE", "key": b"/podvisor/", "range_end": b"/podvisor0"}
+    await _ask(etcd, "/v3/auth/role/grant", {"name": "fleet", "perm": under})
+    for user, role in (("root", "root"), ("podvisor", "fleet")):
+        await _ask(etcd, "/v3/auth/role/add", {"name": "root"}) if role == "root" else None
+        await _ask(etcd, "/v3/auth/user/grant", {"user": user, "role": role})
+    await _ask(etcd, "/v3/auth/enable", {})
+    access = Access((etcd.url,), "podvisor", lambda: "ours")
+    with trio.fail_after(PATIENCE_SEC):
+        async with EtcdElection(access, Keys("/podvisor/"), "http://a:1026", LEASE_SEC).campaign() as leadership:
+            await leadership.store.save_instance(serving())
+            assert len((await leadership.store.load()).instances) == 1
+        async with EtcdElection(access, Keys("/podvisor/"), "http://b:1026", LEASE_SEC).campaign():
+            pass
+
+
 async def test_a_user_logs_in_and_again_when_its_token_is_over(etcd: RealEtcd) -> None:
     await _ask(etcd, "/v3/auth/user/add", {"name": "root", "password": "secret"})
     await _ask(etcd, "/v3/auth/role/add", {"name": "root"})
@@ -152,7 +228,7 @@ async def _put(etcd: RealEtcd, key: bytes, value: bytes) -> None:
 
 
 async def _ask(etcd: RealEtcd, path: str, body: dict[str, object]) -> dict[str, list[dict[str, object]]]:
-    async with httpx.AsyncClient(base_url=etcd.url, trust_env=False) as client:
+    async with etcd.client() as client:
         answer = await client.post(path, content=msgspec.json.encode(body))
         assert answer.status_code == 200, answer.text
         found: dict[str, list[dict[str, object]]] = answer.json()

@@ -13,12 +13,15 @@ def make_ca(directory: Path, name: str = "ca") -> None:
     _openssl("req", "-x509", *SUBJECT_LESS, "-subj", f"/CN={name}", "-keyout", str(key), "-out", str(certificate))
 
 
-def make_certificate(directory: Path, name: str, ca: str = "ca") -> None:
-    """NAME.crt and NAME.key, signed by that CA."""
+def make_certificate(directory: Path, name: str, ca: str = "ca", address: str | None = None) -> None:
+    """NAME.crt and NAME.key, signed by that CA; for a server at `address`, for those who compare it."""
     request, key, certificate = (directory / f"{name}.{end}" for end in ("csr", "key", "crt"))
-    _openssl("req", *SUBJECT_LESS[2:], "-subj", f"/CN={name}", "-keyout", str(key), "-out", str(request))
+    names = ("-addext", f"subjectAltName=IP:{address}") if address else ()
+    _openssl("req", *SUBJECT_LESS[2:], "-subj", f"/CN={name}", *names, "-keyout", str(key), "-out", str(request))
     signer = ("-CA", str(directory / f"{ca}.crt"), "-CAkey", str(directory / f"{ca}.key"), "-CAcreateserial")
-    _openssl("x509", "-req", "-days", "1", "-in", str(request), *signer, "-out", str(certificate))
+    _openssl(
+        "x509", "-req", "-days", "1", "-copy_extensions", "copy", "-in", str(request), *signer, "-out", str(certificate)
+    )
 
 
 def section(directory: Path, name: str, ca: str = "ca") -> dict[str, object]:

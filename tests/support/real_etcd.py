@@ -6,9 +6,10 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -26,11 +27,18 @@ class RealEtcd:
     directory: Path
     port: int
     peer_port: int
+    options: Mapping[str, str] = field(default_factory=dict)
+    """More of its command line."""
+    tls: ssl.SSLContext | None = None
+    """What it is to be spoken to with."""
     process: trio.Process | None = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
+
+    def client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.url, trust_env=False, verify=self.tls or True)
 
     async def start(self) -> None:
         """Until it answers. What it had acknowledged before is there again."""
@@ -44,12 +52,13 @@ class RealEtcd:
             "initial-advertise-peer-urls": peers,
             "initial-cluster": f"default={peers}",
             "log-level": "error",
+            **self.options,
         }
         command = [PROGRAM, *(f"--{name}={value}" for name, value in arguments.items())]
         log = self.directory.with_suffix(".log").open("ab")
         with log:
             self.process = await trio.lowlevel.open_process(command, stdout=log, stderr=log, env=os.environ)
-        async with httpx.AsyncClient(base_url=self.url, trust_env=False) as client:
+        async with self.client() as client:
             with trio.fail_after(PATIENCE_SEC):
                 while not await _answers(client):
                     assert self.process.poll() is None, self.directory.with_suffix(".log").read_text()[-2000:]
@@ -74,7 +83,7 @@ class RealEtcd:
 
     async def compact(self) -> None:
         """Everything but the newest values is forgotten, at once."""
-        async with httpx.AsyncClient(base_url=self.url, trust_env=False) as client:
+        async with self.client() as client:
             revision = (await client.post("/v3/kv/range", json={"key": "AA=="})).json()["header"]["revision"]
             answer = await client.post("/v3/kv/compaction", json={"revision": revision, "physical": True})
             assert answer.status_code == 200, answer.text
@@ -89,9 +98,11 @@ async def _answers(client: httpx.AsyncClient) -> bool:
 
 
 @asynccontextmanager
-async def real_etcd(directory: Path) -> AsyncIterator[RealEtcd]:
+async def real_etcd(
+    directory: Path, options: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[RealEtcd]:
     client, peer = _free_ports(2)
-    etcd = RealEtcd(directory / "etcd", client, peer)
+    etcd = RealEtcd(directory / "etcd", client, peer, options or {}, tls)
     try:
         await etcd.start()
         yield etcd
