@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Protocol, assert_never
 
 from controller.entry import Entry
@@ -62,6 +63,7 @@ class Relaunch:
             budget=registry.budgets.of(instance),
             settings=registry.policy.relaunch,
             instance_settings=registry.policy.instance,
+            no_phase_two=self._why_no_phase_two(),
             now=self._now(),
         )
         self._adopt(run, actions)
@@ -76,7 +78,8 @@ class Relaunch:
 
     def step(self, event: Event) -> None:
         if self._run is not None and self._run.outcome is None:
-            self._adopt(*plan.step(self._run, event, self._now()))
+            run = replace(self._run, no_phase_two=self._why_no_phase_two())
+            self._adopt(*plan.step(run, event, self._now()))
 
     @property
     def run(self) -> Run | None:
@@ -88,14 +91,22 @@ class Relaunch:
     def _entry(self) -> Entry:
         return self._registry.under_recovery(self.recovery.instance)
 
+    def _why_no_phase_two(self) -> str:
+        """Of the fleet as it is at this moment."""
+        registry = self._registry
+        return registry.fleet.why_not(self.recovery.instance, len(registry.entries()), self._now())
+
     def _adopt(self, run: Run, actions: Iterable[Action]) -> None:
         before, self._run = self._run, run
+        enters_phase_two = run.phase == 2 and (before is None or before.phase == 1)
+        if enters_phase_two:
+            self._registry.fleet.note(self.recovery.instance, run.message, self._now())
         self.recovery.run = run
         if before is None or run.step is not before.step:
             self._watcher.stepped(self)
         for action in actions:
             self._carry_out(action)
-        if run.phase == 2 and (before is None or before.phase == 1):
+        if enters_phase_two:
             self._watcher.in_phase_two(self)
         self._watch_deadline()
 

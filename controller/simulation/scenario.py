@@ -109,7 +109,8 @@ class Scenario:
         operation = OperationSettings(
             enabled=False, freeze=self.operation.freeze, alone_after_sec=self.operation.alone_after_sec
         )
-        return replace(self, policy=replace(self.policy, relaunch=relaunch), operation=operation)
+        fleet = replace(self.policy.fleet, max_phase2_fraction=1.0)
+        return replace(self, policy=replace(self.policy, relaunch=relaunch, fleet=fleet), operation=operation)
 
 
 SECTIONS: Mapping[str, type] = {

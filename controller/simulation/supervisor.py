@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from controller.model.member import seen_in_status
 from controller.model.relaunch.exchange import Accepted, Answer, Probe, Refused, Request
@@ -26,6 +26,7 @@ from supervisor.engine.model.fencing import Refused as CommandRefused
 from supervisor.engine.model.operation import (
     Action,
     EndSupervisor,
+    HoldEngines,
     Operation,
     PrepareEngines,
     RecoverEngine,
@@ -205,7 +206,8 @@ class Supervisor:
         operation = self.operation
         if operation.step is Step.PREPARED:
             return True
-        return operation.step is Step.IDLE and not operation.ever_started and self._dependencies_active
+        idle = operation.step in (Step.IDLE, Step.HELD) and not operation.ever_started
+        return idle and self._dependencies_active
 
     @property
     def endpoint_id(self) -> int:
@@ -255,7 +257,8 @@ class Supervisor:
                 node_rank=placement.node_rank,
                 freeze_remaining_sec=operation.freeze_remaining(self.now),
             )
-        return wire.RegisterMsg(**fields, business_port=("8000",), mgmt_port=("8001",))
+        held = operation.reason if operation.step is Step.HELD else None
+        return wire.RegisterMsg(**fields, business_port=("8000",), mgmt_port=("8001",), held=held)
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -274,15 +277,17 @@ class Supervisor:
     def _carry_out(self, action: Action) -> None:
         match action:
             case PrepareEngines(serial):
-                seconds = self._stop_sec()
-                self._stop_engine()
-                self.life.after(seconds, lambda: self._stopped(serial))
+                self._stop_then(lambda: self._clean(serial), serial)
+            case HoldEngines(serial):
+                self._stop_then(lambda: None, serial)
             case StartEngines(serial):
                 self.life.after(self._around.scenario.times.spawn, lambda: self._spawn(serial))
             case EndSupervisor(reason):
                 self.end(reason)
             case RecoverEngine() | Report():
                 """No scenario asks for the one, and the other is for people."""
+            case _:
+                assert_never(action)
 
     def _changed(self) -> None:
         """Whoever follows the operation looks, once more for as long as looking has changed it."""
@@ -313,11 +318,19 @@ class Supervisor:
         if self.engine is not None:
             self.engine.stops = True
 
-    def _stopped(self, serial: int) -> None:
-        if serial != self.operation.serial:
-            return  # a newer operation stops it itself
-        self.engine = None
-        self.feed(progress.Stopped(serial))
+    def _stop_then(self, follow: Callable[[], None], serial: int) -> None:
+        def stopped() -> None:
+            if serial != self.operation.serial:
+                return  # a newer operation stops it itself
+            self.engine = None
+            self.feed(progress.Stopped(serial))
+            follow()
+
+        seconds = self._stop_sec()
+        self._stop_engine()
+        self.life.after(seconds, stopped)
+
+    def _clean(self, serial: int) -> None:
         self.life.after(self._around.scenario.times.gate, lambda: self.feed(progress.Clean(serial)))
 
     def _spawn(self, serial: int) -> None:

@@ -18,7 +18,7 @@ from controller.simulation.faults import Fault, FaultKind
 from controller.simulation.fleet import Fleet
 from controller.simulation.scenario import Scenario
 from controller.simulation.supervisor import Supervisor
-from controller.simulation.told import Told
+from controller.simulation.told import Told, What
 from supervisor.engine.model import commands, freeze
 from supervisor.engine.model.arbiter import GO_ON
 from tests.support.fleet_rules import not_at_rest, run, scenario, story
@@ -73,7 +73,7 @@ def _default() -> Scenario:
 DEFAULT = _default()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(fleets())
 def test_whatever_fails_the_promises_hold_and_all_comes_to_rest(given: tuple[Scenario, tuple[Fault, ...]]) -> None:
     fleet, rules = run(*given)
@@ -136,6 +136,17 @@ def test_a_freeze_that_does_not_end_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 def test_a_run_that_nobody_opens_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.registry.run_needed", lambda *_: None)
     assert "has not come to rest" in broken(DEFAULT)
+
+
+def test_a_fleet_that_fails_as_one_is_held_and_comes_back_by_an_operator() -> None:
+    """More than max_phase2_fraction of it: who is held so has running engines, and they are stopped first."""
+    six = replace(DEFAULT, fleet=replace(DEFAULT.fleet, instances=6), times=replace(DEFAULT.times, operator=900.0))
+    shared = Fault(500.0, FaultKind.SHARED_CAUSE, lasts=1200.0, hits=tuple(range(6)))
+    fleet, rules = run(replace(six, simulation=replace(six.simulation, duration=REST)), (shared,))
+    assert not [*rules.broken, *not_at_rest(fleet, rules)]
+    held = {told.instance for told in rules.history if told.what is What.HELD and "max_phase2_fraction" in told.words}
+    assert len(held) > 2
+    assert not any(entry.instance.held for entry in map(fleet.controller.entry_of, range(6)) if entry)
 
 
 # --- what is left out ------------------------------------------------------------------------------------------------
