@@ -104,9 +104,13 @@ class Operators:
             self._let_go(entry, "reset by an operator", now)
         return whole
 
-    def reset_all_failed(self, now: float) -> list[Budget]:
-        """Of all instances that are held for failures, once what they shared is mended."""
-        held = [entry.instance for entry in self._registry.entries() if entry.instance.held]
+    def reset_all_failed(self, may_change: Callable[[str], bool], now: float) -> list[Budget]:
+        """Of all instances that are held for failures, once what they shared is mended.
+
+        `may_change` tells of a namespace whether whoever asks may.
+        """
+        entries = [entry for entry in self._registry.entries() if may_change(entry.instance.key.namespace)]
+        held = [entry.instance for entry in entries if entry.instance.held]
         return [self.reset_failed(each.id, now) for each in held if each.held and each.held.by is not Holder.OPERATOR]
 
     def _let_go(self, entry: Entry, why: str, now: float) -> None:

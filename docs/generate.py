@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from generators import commands, exit_codes, messages, sample_settings, settings, states, unit_files
+from generators import api, commands, exit_codes, messages, sample_settings, settings, states, unit_files
 
 REFERENCE = Path(__file__).parent / "reference"
 COMMAND = ".venv/bin/python docs/generate.py"
@@ -26,6 +26,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands.page,
     "exit-codes.md": exit_codes.page,
     "messages.md": messages.page,
+    "api.md": api.page,
 }
 
 

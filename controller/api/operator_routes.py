@@ -12,6 +12,8 @@ from controller.operators import Operators
 from controller.registry import Registry
 from controller.store.base import Store
 from supervisor import wire
+from supervisor.shared.http_app import caller
+from supervisor.shared.tokens import Role
 
 NO_INSTANCE = {404: "no living instance has this id"}
 
@@ -47,8 +49,12 @@ def add_operator_routes(routes: Routes, registry: Registry, operators: Operators
 
     @routes.post("/v1/reset-failed", answer=wire.Said)
     async def reset_all_failed() -> wire.Said:
-        """Give every instance that is held for failures a whole budget again, and let it be started."""
-        whole = operators.reset_all_failed(trio.current_time())
+        """Give every instance that is held for failures a whole budget again, and let it be started.
+
+        Every one of the caller's namespaces.
+        """
+        rights = caller()
+        whole = operators.reset_all_failed(lambda namespace: rights.may(Role.OPERATE, namespace), trio.current_time())
         for each in whole:
             await store.save_budget(each)
         return wire.Said(message=f"{len(whole)} instances were reset")
