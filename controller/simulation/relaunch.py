@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Protocol, assert_never
 
 from controller.entry import Entry
@@ -18,6 +19,8 @@ from controller.registry import Registry
 from controller.simulation.network import Network
 from controller.simulation.surroundings import Life
 from supervisor import wire
+
+DAY_ONE = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Watcher(Protocol):
@@ -190,5 +193,10 @@ class Relaunch:
     def _close(self, follow: Cause | None) -> None:
         assert self._run is not None
         self._due = None
-        self._registry.close(self.recovery, view(dispatch.record(self._run, self._now()), str), follow, self._now())
+        self._registry.close(self.recovery, view(dispatch.record(self._run, self._now()), _wall), follow, self._now())
         self._watcher.closed(self)
+
+
+def _wall(moment: float) -> str:
+    """Whatever the day of a simulation is: a view has wall times."""
+    return wire.timestamp(DAY_ONE + timedelta(seconds=moment))
