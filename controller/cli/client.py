@@ -1,6 +1,6 @@
 """How the commands speak to the controller: HTTP, and errors as exit codes (design 3).
 
-Exit codes: 1 refused, 4 no such instance or run, 69 controller unreachable.
+Exit codes: 1 refused, 4 no such instance or run, 69 no controller that leads can be reached.
 """
 
 from __future__ import annotations
@@ -72,6 +72,16 @@ class ControllerClient:
         return self._asked("POST", path, body, answer)
 
     def _asked(self, method: str, path: str, body: msgspec.Struct | None, answer: type[Answer]) -> Answer:
+        response = self._sent(method, path, body)
+        if (leader := _leader(response)) is not None:
+            # Also for what else is asked in this conversation.
+            self._url = leader
+            response = self._sent(method, path, body)
+        if response.is_error:
+            raise refused(response)
+        return _decoded(answer, response, self._url)
+
+    def _sent(self, method: str, path: str, body: msgspec.Struct | None) -> httpx.Response:
         content = wire.encode(body) if body is not None else None
         headers = {} if body is None else {"Content-Type": "application/json"}
         try:
@@ -83,16 +93,23 @@ class ControllerClient:
                 trust_env=False,
                 verify=self._verify,
             ) as client:
-                response = client.request(method, path, content=content, headers=headers)
+                return client.request(method, path, content=content, headers=headers)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise CommandFailed(
                 f"cannot reach the controller at {self._url}: {error}; is `podvisor controller` running,"
                 " and is this its URL (--controller or PODVISOR_CONTROLLER)?",
                 EXIT_UNREACHABLE,
             ) from error
-        if response.is_error:
-            raise refused(response)
-        return _decoded(answer, response, self._url)
+
+
+def _leader(response: httpx.Response) -> str | None:
+    """Whom a standby names. It was shown our token just before, so that its word is as good as its own answer."""
+    if response.status_code != httpx.codes.MISDIRECTED_REQUEST:
+        return None
+    try:
+        return wire.decode(wire.ErrorBody, response.content).leader
+    except wire.WireError:
+        return None
 
 
 def _tls(directory: Path) -> Tls:

@@ -35,8 +35,8 @@ def json_option(command: F) -> F:
 EXIT_WRONG_FILES = 78
 """Unit files or settings are wrong; every problem is printed. EX_CONFIG of sysexits.h."""
 
-_EXIT_CODES = {404: EXIT_NOT_FOUND, 422: EXIT_WRONG_FILES, 503: EXIT_UNREACHABLE}
-"""503: the one who was asked answers, and somebody it needs does not."""
+_EXIT_CODES = {404: EXIT_NOT_FOUND, 421: EXIT_UNREACHABLE, 422: EXIT_WRONG_FILES, 503: EXIT_UNREACHABLE}
+"""421, 503: the one who was asked answers, and somebody it needs does not."""
 
 
 def refused(response: httpx.Response) -> CommandFailed:

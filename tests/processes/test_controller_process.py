@@ -14,7 +14,11 @@ import httpx
 import pytest
 import trio
 
+from controller.api.leader_routes import standby_app
+from controller.election import Leader
 from supervisor import wire
+from supervisor.shared.listening import listen_tcp
+from supervisor.shared.serving import serve
 
 COMMAND = (sys.executable, "-m", "supervisor", "controller")
 
@@ -192,6 +196,20 @@ async def test_the_command_line_shows_instances_and_runs(tmp_path: Path) -> None
     gone = await podvisor("instances", "--controller", running.url)
     assert gone.returncode == 69
     assert "cannot reach the controller" in gone.stderr.decode()
+
+
+async def test_a_command_that_asks_a_standby_is_answered_by_the_leader_that_it_names() -> None:
+    found: list[Leader] = []
+    app = standby_app(lambda: found[0] if found else None, lambda: True)
+    async with controller() as leading, trio.open_nursery() as nursery:
+        standby = await nursery.start(serve, app, listen_tcp("127.0.0.1", 0), trio.Event())
+        nobody = await podvisor("instances", "--controller", standby)
+        assert nobody.returncode == 69
+        assert "nobody is known to lead" in nobody.stderr.decode()
+        found.append(Leader(leading.url, 1))
+        shown = await podvisor("instances", "--json", "--controller", standby)
+        assert wire.decode(wire.InstancesView, shown.stdout).instances == ()
+        nursery.cancel_scope.cancel()
 
 
 async def podvisor(*arguments: str) -> subprocess.CompletedProcess[bytes]:

@@ -134,7 +134,6 @@ class CancelKind(StrEnum):
     """An operator wants something else, and another run sees to it."""
     SUSPEND = "suspend"
     """A shutdown with a durable store: the next leader resumes."""
-    LEADERSHIP_LOST = "leadership_lost"
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,8 +248,6 @@ def _deposed(event: Event) -> int | None:
 
 def _cancel(run: Run, event: Cancel, now: float) -> tuple[Run, tuple[Action, ...]]:
     match event.kind:
-        case CancelKind.LEADERSHIP_LOST:
-            return suspend(run, event.reason, journal=False, now=now)
         case _ if run.step is RunStep.CLEANUP:
             return run, ()
         case CancelKind.SUSPEND:
