@@ -26,6 +26,7 @@ from controller.door import Controller, Door
 from controller.election import Leader, Leadership
 from controller.elections import election_of
 from controller.events import EventLog
+from controller.journal import Journal
 from controller.lead import lead
 from controller.operators import Operators
 from controller.policy import Policy
@@ -60,15 +61,16 @@ async def compose(
     """A fresh controller from what the store holds. Raises Deposed."""
     store = leadership.store
     loaded = await store.load()
-    events = EventLog()
+    events = EventLog(loaded.events, loaded.event_series)
     registry = Registry(policy, events, Terms(store, loaded.term), loaded)
-    strategy = EngineRelaunch(registry, supervisors, leadership, policy.max_concurrent_runs)
+    journal = Journal(store, registry, events)
+    strategy = EngineRelaunch(registry, supervisors, leadership, journal, policy.max_concurrent_runs)
     operators = Operators(registry)
     routes = Routes("controller", tokens, places(registry), policy.limits)
     reception = Reception(registry)
-    add_supervisor_routes(routes, reception, operators, registry, store)
-    add_tool_routes(routes, registry, operators, events, store)
-    add_operator_routes(routes, registry, operators, store)
+    add_supervisor_routes(routes, reception, operators, registry, journal)
+    add_tool_routes(routes, registry, operators, events, journal, store)
+    add_operator_routes(routes, registry, operators, journal)
     add_probe_routes(routes, is_ready, live=UPSTREAM_LIVE, ready=UPSTREAM_READY)
     add_leader_route(
         routes, lambda: wire.LeaderView(role="leader", term=registry.terms.current, leader=leadership.url or None)
@@ -76,7 +78,7 @@ async def compose(
     refuse_once_lost(routes, leadership, find_leader)
     add_metrics_route(routes, of_caller(registry), Role.READ)
     add_openapi_route(routes)
-    center = Center(registry, supervisors, store, strategy)
+    center = Center(registry, supervisors, store, journal, strategy)
     return Controller(leadership, registry, events, supervisors, center, routes, answering(reception, tokens))
 
 

@@ -5,8 +5,11 @@ Woken by the registry's events; once a second it lets the registry look at what 
 
 from __future__ import annotations
 
+from functools import partial
+
 import trio
 
+from controller.journal import Journal
 from controller.model.instance import Instance
 from controller.model.member import Member
 from controller.model.relaunch.exchange import Accepted, Probe
@@ -19,24 +22,34 @@ from supervisor import wire
 TICK_SEC = 1.0
 STOP_TRIES = 3
 STOP_TIMEOUT_SEC = 3.0
+FLUSH_SEC = 1.0
+"""For what is not in the journal at the end of a leadership."""
 
 
 class Center:
-    def __init__(self, registry: Registry, supervisors: Supervisors, store: Store, strategy: Strategy) -> None:
+    def __init__(
+        self, registry: Registry, supervisors: Supervisors, store: Store, journal: Journal, strategy: Strategy
+    ) -> None:
         self._registry = registry
         self._supervisors = supervisors
         self._store = store
+        self._journal = journal
         self._strategy = strategy
 
     async def run(self) -> None:
         """Until cancelled; each recovery then cleans up after itself, all at the same time."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._tick)
-            while True:
-                # Taken before the look, so that nothing is missed.
-                attention = self._registry.attention
-                self._begin_what_is_wanted(nursery)
-                await attention.wait()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._tick)
+                nursery.start_soon(self._journal.run)
+                while True:
+                    # Taken before the look, so that nothing is missed.
+                    attention = self._registry.attention
+                    self._begin_what_is_wanted(nursery)
+                    await attention.wait()
+        finally:
+            with trio.move_on_after(FLUSH_SEC, shield=True):
+                await self._journal.flush()
 
     def _begin_what_is_wanted(self, nursery: trio.Nursery) -> None:
         registry = self._registry
@@ -52,7 +65,7 @@ class Center:
             await trio.sleep(TICK_SEC)
             now = trio.current_time()
             for budget in self._registry.stable(now):
-                await self._store.save_budget(budget)
+                await self._journal.insist(partial(self._store.save_budget, budget))
                 self._registry.budgets.put(budget)
             self._registry.tick(trio.current_time())
             await self._supervisors.close_idle(trio.current_time())
@@ -66,8 +79,8 @@ class Center:
 
     async def _dismiss(self, departure: Departure) -> None:
         """Its supervisors stop, all at the same time; one that cannot be told is named."""
-        await self._store.save_instance(departure.instance)
-        term = await self._registry.terms.claim()
+        await self._journal.insist(partial(self._store.save_instance, departure.instance))
+        term = await self._journal.insist(self._registry.terms.claim)
         async with trio.open_nursery() as nursery:
             for member in departure.to_stop:
                 nursery.start_soon(self._stop, departure.instance, member, term)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+import trio
+
+from controller.store.codec import Clocks
 from supervisor.wire import timestamp
 
 
@@ -12,3 +16,8 @@ def wall_clock(now: float) -> Callable[[float], str]:
     """Turns a monotonic time into RFC 3339 UTC, given what the monotonic clock says now."""
     wall = datetime.now(UTC)
     return lambda moment: timestamp(wall + timedelta(seconds=moment - now))
+
+
+def clocks() -> Clocks:
+    """Both, at this moment."""
+    return Clocks(trio.current_time(), time.time())

@@ -23,7 +23,8 @@ class Leader:
 
     url: str
     """At which supervisors reach it."""
-    term: int
+    term: int | None
+    """None: it is not known here."""
 
 
 @dataclass(eq=False)

@@ -11,6 +11,7 @@ from controller.store.etcd import Keys
 from controller.store.etcd_client import Access
 from controller.store.etcd_election import EtcdElection
 from controller.store.memory import MemoryStore
+from controller.store.sqlite_election import SqliteElection
 from supervisor.shared.small_file import read_small
 from supervisor.shared.tls import TlsError
 
@@ -19,6 +20,8 @@ def election_of(settings: Settings, url: str) -> Election:
     """`url` is where supervisors reach this controller. Raises TlsError."""
     if settings.controller.store == "etcd":
         return EtcdElection(_access(settings.etcd), Keys(settings.etcd.prefix), url, settings.etcd.lease_sec)
+    if settings.controller.store == "sqlite":
+        return SqliteElection(url, Path(settings.controller.state_dir))
     return MemoryElection(url, MemoryStore())
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from supervisor.shared.event_ring import EventRing
 from supervisor.wire import timestamp
+
+UNWRITTEN = 1000
+"""More than a controller that was killed can have numbered and not written down: no number is given twice."""
 
 log = logging.getLogger("controller.events")
 
@@ -40,9 +44,12 @@ class ControllerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 class EventLog:
     """Written by whoever decides, followed by any number of readers at their own pace."""
 
-    def __init__(self, lines: logging.Logger = log) -> None:
-        """`lines` gets one line for each."""
-        self.ring: EventRing[ControllerEvent] = EventRing(_gap)
+    def __init__(
+        self, earlier: Sequence[ControllerEvent] = (), series: str | None = None, lines: logging.Logger = log
+    ) -> None:
+        """`earlier` are those of lives before, in the same series of numbers; `lines` gets one line for each new one."""
+        first = earlier[-1].id + 1 + UNWRITTEN if earlier else 1
+        self.ring: EventRing[ControllerEvent] = EventRing(_gap, earlier=earlier, first=first, life=series)
         self._lines = lines
 
     def append(
@@ -85,6 +92,10 @@ class EventLog:
             del fields[name]
         self._lines.log(logging.getLevelName(level.upper()), message, extra=fields)
         return event
+
+    @property
+    def last_id(self) -> int:
+        return self.ring.last_id
 
     def since(self, last_id: int) -> list[ControllerEvent]:
         """See `EventRing.since`."""

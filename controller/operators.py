@@ -9,6 +9,7 @@ from controller.model import assembly, budget
 from controller.model import instance as instances
 from controller.model.budget import Budget
 from controller.model.instance import Hold, Holder, Instance
+from controller.model.member import InstanceKey
 from controller.model.relaunch.exchange import CancelKind
 from controller.model.relaunch.run import Cause, RunReason
 from controller.recovery import Recovery
@@ -29,7 +30,7 @@ class Operators:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def terminate(self, instance_id: int, reason: str, now: float) -> None:
+    def terminate(self, instance_id: int, reason: str, now: float) -> InstanceKey:
         """Its run is ended first, then it is DELETED and its supervisors are told to stop.
 
         Raises NoSuchInstance.
@@ -39,6 +40,7 @@ class Operators:
         if entry.recovery:
             entry.recovery.cancel(CancelKind.DELETED, entry.instance.terminating)
         self._registry.consider(entry, now)
+        return entry.instance.key
 
     def relaunch(self, instance_id: int, reason: str, now: float) -> Recovery:
         """Raises NoSuchInstance, and Conflict if it cannot begin now."""
@@ -92,7 +94,7 @@ class Operators:
             raise Conflict(f"the run {run_id} is over")
         raise NoSuchRun(f"no run has the id {run_id}")
 
-    def reset_failed(self, instance_id: int, now: float) -> Budget:
+    def reset_failed(self, instance_id: int, now: float) -> tuple[InstanceKey, Budget]:
         """The instance has a whole budget again, and is no longer held but by an operator. Raises NoSuchInstance."""
         entry = self._registry.entry(instance_id)
         whole = budget.reset(self._registry.budgets.of(entry.instance))
@@ -102,7 +104,7 @@ class Operators:
         held = entry.instance.held
         if held is None or held.by is not Holder.OPERATOR:
             self._let_go(entry, "reset by an operator", now)
-        return whole
+        return entry.instance.key, whole
 
     def reset_all_failed(self, may_change: Callable[[str], bool], now: float) -> list[Budget]:
         """Of all instances that are held for failures, once what they shared is mended.

@@ -9,7 +9,7 @@ import trio
 
 from controller.model.member import InstanceKey
 from controller.model.relaunch.exchange import Cancel, CancelKind, Event, Fault, Heartbeat, Tick
-from controller.model.relaunch.run import Cause, Run
+from controller.model.relaunch.run import Cause, Run, RunRecord
 
 
 class Inbox:
@@ -72,6 +72,8 @@ class Recovery:
     cause: Cause
     since: float
     strategy: str = "engine_relaunch"
+    record: RunRecord | None = None
+    """Of the run, if another life of the controller opened it."""
     inbox: Inbox = field(default_factory=Inbox)
     run: Run | None = None
     """As the strategy left it last; None while it waits for its turn."""

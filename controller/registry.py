@@ -15,6 +15,7 @@ from uuid import uuid4
 import trio
 
 from controller.budgets import Budgets
+from controller.clock import wall_clock
 from controller.entry import Entry
 from controller.events import EventLog
 from controller.fleet import Fleet
@@ -34,7 +35,8 @@ from controller.model.relaunch.exchange import (
     Registered,
     Unreachable,
 )
-from controller.model.relaunch.run import Cause
+from controller.model.relaunch.run import Cause, RunRecord
+from controller.model.relaunch.view import view
 from controller.policy import Policy
 from controller.recovery import Recovery
 from controller.run_metrics import RunMetrics
@@ -75,10 +77,14 @@ class Registry:
         """Members that must be asked directly because they are silent."""
         self.departures: deque[Departure] = deque()
         self.attention = trio.Event()
-        """Replaced whenever one of the three gets longer; take it before you look."""
+        """Replaced whenever one of the four gets longer; take it before you look."""
+        self.unsaved: dict[InstanceKey, None] = {}
+        """Instances that have changed since they were written down, in that order."""
         self.closed_runs: deque[wire.RunView] = deque(maxlen=CLOSED_RUNS_KEPT)
         """Newest first."""
         self.run_metrics = RunMetrics()
+        to_wall = wall_clock(trio.current_time())
+        self.closed_runs.extend(view(record, to_wall) for record in loaded.closed_runs)
         self._entries: dict[InstanceKey, Entry] = {}
         self._past: dict[InstanceKey, Instance] = {}
         """The last of each key that is not living: its epoch goes on."""
@@ -91,6 +97,8 @@ class Registry:
         self.budgets = Budgets(loaded.budgets)
         self.fleet = Fleet(policy.fleet)
         self._new_run_id = new_run_id
+        for key, record in loaded.runs.items():
+            self._reopen(key, record)
 
     # --- what is known -------------------------------------------------------------------------------------
 
@@ -138,6 +146,7 @@ class Registry:
             self._past.pop(key, None)
         self.next_id = max(self.next_id, answer.instance.id + 1)
         entry.instance = answer.instance
+        self._to_be_kept(key)
         if isinstance(answer, Joined):
             entry.refused = ""
             if answer.life is not assembly.Life.SAME:
@@ -148,8 +157,10 @@ class Registry:
         self.consider(entry, now)
 
     def observe(self, entry: Entry, member: MemberKey, seen: Observation, now: float) -> None:
-        before = entry.instance.member(member)
+        epochs, before = _epochs(entry.instance), entry.instance.member(member)
         entry.instance = instances.observe(entry.instance, member, seen)
+        if _epochs(entry.instance) != epochs:
+            self._to_be_kept(entry.instance.key)
         if before and before.unreachable_since is not None and same_boot(before.boot_id, seen.boot_id):
             self.tell(entry, "member", f"{before.address} is heard again", member=member)
         if entry.recovery:
@@ -207,13 +218,13 @@ class Registry:
             self._call_attention()
         return entry.recovery
 
-    def close(self, recovery: Recovery, view: wire.RunView, follow: Cause | None, now: float) -> None:
+    def close(self, recovery: Recovery, closed: wire.RunView, follow: Cause | None, now: float) -> None:
         """The recovery is over: the instance is judged anew by what its members say."""
         entry = self._entries[recovery.instance]
         entry.recovery_closed()
-        entry.instance = instances.epoch_commanded(entry.instance, view.epoch)
-        self.closed_runs.appendleft(view)
-        self.run_metrics.closed(view)
+        self.change(entry, instances.epoch_commanded(entry.instance, closed.epoch))
+        self.closed_runs.appendleft(closed)
+        self.run_metrics.closed(closed)
         if follow is not None and not (entry.instance.terminating or entry.instance.held):
             self.open(entry, follow, now)
         self.consider(entry, now)
@@ -221,6 +232,8 @@ class Registry:
     def change(self, entry: Entry, changed: Instance) -> None:
         """Replace the instance; a new status is an event."""
         before, entry.instance = entry.instance, changed
+        if changed != before and instances.kept(changed) != instances.kept(before):
+            self._to_be_kept(changed.key)
         if changed.status is not before.status:
             self.tell(
                 entry,
@@ -273,6 +286,20 @@ class Registry:
         )
 
     # --- inside --------------------------------------------------------------------------------------------
+
+    def _reopen(self, key: InstanceKey, record: RunRecord) -> None:
+        """Another life of the controller has opened it. Without its instance nobody is left to be told."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return
+        entry.recovery = Recovery(key, record.run_id, record.cause, record.opened_at, record=record)
+        self.opened.append(entry.recovery)
+        if entry.instance.terminating:
+            entry.recovery.cancel(CancelKind.DELETED, entry.instance.terminating)
+
+    def _to_be_kept(self, key: InstanceKey) -> None:
+        self.unsaved[key] = None
+        self._call_attention()
 
     def _life_over(self, entry: Entry, place: MemberKey, boot_id: str | None, newcomer: Member | None) -> None:
         entry.forget_orders(place)
@@ -331,6 +358,11 @@ class Registry:
     def _call_attention(self) -> None:
         self.attention.set()
         self.attention = trio.Event()
+
+
+def _epochs(instance: Instance) -> tuple[int, int]:
+    """All of an instance that a heartbeat can change and that is kept."""
+    return instance.epoch, instance.highest_epoch
 
 
 def _is_alarming(instance: Instance) -> bool:

@@ -56,8 +56,14 @@ class ControllerSection:
     advertise_url: str | None = setting(
         url, None, "URL at which supervisors reach this controller, as a standby tells them; default: host and port"
     )
-    state_dir: str = setting(text, "", "where a store keeps its files; the memory store keeps none")
-    store: str = setting(one_of("memory", "sqlite", "etcd"), "memory", "where instances and runs are kept")
+    store: str = setting(
+        one_of("sqlite", "memory", "etcd"),
+        "sqlite",
+        "where instances, runs and budgets are kept: in a file, nowhere, or in etcd for several controllers",
+    )
+    state_dir: str = setting(
+        text, "/var/lib/podvisor/controller", "directory of the store sqlite; one controller at a time writes to it"
+    )
     log_level: str = setting(one_of("debug", "info", "warning", "error"), "info", "the least level logged")
     log_format: str = setting(one_of("json", "text"), "json", "one JSON object a line, or text for people")
 
@@ -210,9 +216,7 @@ SECTIONS: Mapping[str, type] = {
     "tls": TlsSection,
 }
 
-NOT_CARRIED_OUT: Mapping[str, str] = {
-    "controller.state_dir": 'not carried out yet: the store "memory" keeps no files',
-}
+NOT_CARRIED_OUT: Mapping[str, str] = {}
 """Keys of which only the default may stand: ignoring them would give a false feeling of safety. Whoever carries one
 out deletes it here."""
 
@@ -241,8 +245,8 @@ def _relations(values: Sections) -> Iterator[Mistake]:
     controller, etcd = build(ControllerSection, values["controller"]), build(EtcdSection, values["etcd"])
     yield from _safe_to_serve(controller, build(AuthSection, values["auth"]), tls)
     yield from tls_mistakes(tls.cert, tls.key, tls.client_ca)
-    if controller.store == "sqlite":
-        yield Mistake("controller", "store", '"sqlite" is not carried out yet')
+    if controller.store == "sqlite" and not controller.state_dir:
+        yield Mistake("controller", "state_dir", 'must be set, because controller.store is "sqlite"')
     take_over_sec = TAKE_OVER_SEC
     if controller.store == "etcd":
         yield from _elects(controller, etcd)

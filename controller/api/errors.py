@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.operators import Conflict, NoSuchRun
 from controller.reception import Unknown
 from controller.registry import NoSuchInstance
-from controller.store.base import Deposed
+from controller.store.base import CannotWrite, Deposed
 from supervisor.shared import http_app
 from supervisor.wire import ErrorCode
 
@@ -15,4 +15,5 @@ ERRORS: http_app.Errors = {
     Conflict: (409, ErrorCode.CONFLICT),
     Unknown: (503, ErrorCode.UNKNOWN),
     Deposed: (421, ErrorCode.NOT_LEADER),
+    CannotWrite: (503, ErrorCode.FAILED),
 }

@@ -7,10 +7,10 @@ import trio
 from controller.api.routes import Routes
 from controller.api.views import instance_view
 from controller.clock import wall_clock
+from controller.journal import Journal
 from controller.model.instance import Instance
 from controller.operators import Operators
 from controller.registry import Registry
-from controller.store.base import Store
 from supervisor import wire
 from supervisor.shared.http_app import caller
 from supervisor.shared.tokens import Role
@@ -18,10 +18,10 @@ from supervisor.shared.tokens import Role
 NO_INSTANCE = {404: "no living instance has this id"}
 
 
-def add_operator_routes(routes: Routes, registry: Registry, operators: Operators, store: Store) -> None:
+def add_operator_routes(routes: Routes, registry: Registry, operators: Operators, journal: Journal) -> None:
     async def changed(instance: Instance) -> wire.InstanceView:
         """Written down before it is answered."""
-        await store.save_instance(instance)
+        await journal.keep(instance.key)
         now = trio.current_time()
         return instance_view(registry.entry(instance.id), now, wall_clock(now))
 
@@ -68,5 +68,5 @@ def add_operator_routes(routes: Routes, registry: Registry, operators: Operators
     )
     async def terminate(message: wire.Reason, instance_id: int) -> wire.Said:
         """End an instance: its run is aborted, its supervisors stop."""
-        operators.terminate(instance_id, message.reason, trio.current_time())
+        await journal.keep(operators.terminate(instance_id, message.reason, trio.current_time()))
         return wire.Said(message=f"instance {instance_id} ends")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import trio
 
 from controller.api.routes import Routes
+from controller.journal import Journal
 from controller.model.assembly import Joined, Rejected
 from controller.operators import Operators
 from controller.reception import Reception
 from controller.registry import Registry
-from controller.store.base import Store
 from supervisor import wire
 from supervisor.shared.http_app import Refusal, caller
 from supervisor.shared.tokens import Role
@@ -20,12 +20,12 @@ NOT_JOINED = "it disagrees with the other members, its place is taken, or its ep
 
 
 def add_supervisor_routes(
-    routes: Routes, reception: Reception, operators: Operators, registry: Registry, store: Store
+    routes: Routes, reception: Reception, operators: Operators, registry: Registry, journal: Journal
 ) -> None:
     async def registered(outcome: Joined | Rejected) -> wire.RegisterAnswer:
         """Written down before it is answered: a registration that was acknowledged is not forgotten (F7)."""
         if outcome.instance is not None:
-            await store.save_instance(outcome.instance)
+            await journal.keep(outcome.instance.key)
         term = registry.terms.current
         if isinstance(outcome, Rejected):
             status = 400 if outcome.code is ErrorCode.MALFORMED else 409
@@ -99,5 +99,5 @@ def add_supervisor_routes(
     )
     async def terminate_instance(message: wire.TerminateInstanceMsg) -> wire.Said:
         """End an instance: its run is aborted, its supervisors stop."""
-        operators.terminate(message.instance_id, message.reason, trio.current_time())
+        await journal.keep(operators.terminate(message.instance_id, message.reason, trio.current_time()))
         return wire.Said(message=f"instance {message.instance_id} ends")

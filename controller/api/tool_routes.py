@@ -13,6 +13,7 @@ from controller.api.tenancy import may_see, visible
 from controller.api.views import instance_view, open_run_view
 from controller.clock import wall_clock
 from controller.events import ControllerEvent, EventLog
+from controller.journal import Journal
 from controller.operators import NoSuchRun, Operators
 from controller.registry import Registry
 from controller.store.base import Store
@@ -34,7 +35,9 @@ EVENTS_QUERY = (
 EVENTS_HEADERS = (Parameter("Last-Event-ID", POSITION, LAST_SEEN),)
 
 
-def add_tool_routes(routes: Routes, registry: Registry, operators: Operators, events: EventLog, store: Store) -> None:
+def add_tool_routes(
+    routes: Routes, registry: Registry, operators: Operators, events: EventLog, journal: Journal, store: Store
+) -> None:
     @routes.get("/v1/instances", answer=wire.InstancesView)
     async def instances() -> wire.InstancesView:
         """All living instances."""
@@ -64,7 +67,9 @@ def add_tool_routes(routes: Routes, registry: Registry, operators: Operators, ev
     @routes.post("/v1/instances/<int:instance_id>/reset-failed", answer=wire.InstanceView, errors=NO_INSTANCE)
     async def reset_failed(instance_id: int) -> wire.InstanceView:
         """Give an instance a whole budget again, and let it be started."""
-        await store.save_budget(operators.reset_failed(instance_id, trio.current_time()))
+        key, whole = operators.reset_failed(instance_id, trio.current_time())
+        await store.save_budget(whole)
+        await journal.keep(key)
         return instance_view(registry.entry(instance_id), *_clocks())
 
     @routes.get("/v1/relaunches", answer=wire.RelaunchesView)

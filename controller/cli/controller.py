@@ -12,6 +12,7 @@ import trio
 
 from controller.app import main
 from controller.settings import Settings, load
+from controller.store.base import CannotOpen
 from supervisor.settings_file import ConfigurationError
 from supervisor.shared import logs
 from supervisor.shared.listening import CannotListen
@@ -24,7 +25,7 @@ EXIT_FAILED = 1
 EXIT_INTERNAL = 70
 """A bug: the trace is in the log."""
 EXIT_CONFIGURATION = 78
-"""Bad configuration, or a token file that cannot be read: every problem is on stderr."""
+"""Bad configuration, or a token file or a journal that cannot be used: every problem is on stderr."""
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +57,11 @@ def command(config: Path | None) -> None:
 def _run(settings: Settings) -> int:
     logs.configure(settings.controller.log_level, settings.controller.log_format)
     try:
-        trio.run(main, settings)
+        trio.run(_main, settings)
     except CannotListen as error:
         log.error("%s", error)
         return EXIT_FAILED
-    except (TlsError, TokenError) as error:
+    except (TlsError, TokenError, CannotOpen) as error:
         log.error("%s", error)
         return EXIT_CONFIGURATION
     except Exception:
@@ -68,3 +69,19 @@ def _run(settings: Settings) -> int:
         log.critical("the controller failed", exc_info=True)
         return EXIT_INTERNAL
     return 0
+
+
+async def _main(settings: Settings) -> None:
+    """Raises what `main` does, and CannotOpen without the groups of the nurseries through which it came."""
+    try:
+        await main(settings)
+    except BaseExceptionGroup as group:
+        unusable, others = group.split(CannotOpen)
+        if unusable is None or others is not None:
+            raise
+        raise _first(unusable) from None
+
+
+def _first(group: BaseExceptionGroup[CannotOpen]) -> CannotOpen:
+    found = group.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found

@@ -97,7 +97,12 @@ def controller_spec(network: Network, *, settings: Tables | None = None) -> Cont
     """`podvisor controller` for a container in the hub, reachable without a token, polling quickly."""
     hub = network.hub
     defaults: Tables = {
-        "controller": {"host": hub.address, "port": hub.port(CONTROLLER_PORT), "probe_port": hub.port(PROBE_PORT)},
+        "controller": {
+            "host": hub.address,
+            "port": hub.port(CONTROLLER_PORT),
+            "probe_port": hub.port(PROBE_PORT),
+            "state_dir": str(hub.volume / "journal"),
+        },
         "fault_tolerance_config": {"engine_relaunch_poll_interval_sec": 0.2},
         "auth": {"allow_anonymous": True},
     }

@@ -124,6 +124,12 @@ class Instance:
         return next((member for member in self.members if member.key == key), None)
 
 
+def kept(instance: Instance) -> Instance:
+    """What outlives a controller: not what was seen of the members, which is old when it is read."""
+    members = tuple(replace(member, observation=None, unreachable_since=None) for member in instance.members)
+    return replace(instance, members=members)
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     event: InstanceEvent

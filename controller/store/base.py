@@ -21,6 +21,14 @@ EVENTS_KEPT = 2000
 PAST_INSTANCES_KEPT = 2000
 
 
+YEAR_2026 = 1_767_225_600
+
+
+def first_instance_id(utc: float) -> int:
+    """One that no earlier life can have given out, also one whose store is lost: ids are never reused."""
+    return max(1, int(utc) - YEAR_2026)
+
+
 class StoreError(Exception):
     """What was to be written is not written; the message says why, and what to do."""
 
@@ -43,8 +51,8 @@ class Loaded:
 
     term: int
     next_instance_id: int
-    first_event_id: int = 1
-    """Above all ids that earlier lives gave to events."""
+    event_series: str | None = None
+    """Eight hexadecimal digits that tell the numbers of its events from another store's; None: of this life alone."""
     instances: Mapping[InstanceKey, Instance] = field(default_factory=dict)
     """The last of each key: those that live, and the DELETED ones whose epoch goes on."""
     budgets: Mapping[BudgetKey, Budget] = field(default_factory=dict)

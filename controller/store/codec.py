@@ -20,7 +20,7 @@ import msgspec
 
 from controller.events import ControllerEvent
 from controller.model.budget import Budget
-from controller.model.instance import Instance
+from controller.model.instance import Instance, kept
 from controller.model.relaunch.run import RunRecord
 
 VERSION = 1
@@ -57,8 +57,7 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 def encode_instance(instance: Instance, clocks: Clocks) -> bytes:
-    members = tuple(replace(member, observation=None, unreachable_since=None) for member in instance.members)
-    return _encode(_shift_instance(replace(instance, members=members), clocks.ahead), clocks)
+    return _encode(_shift_instance(kept(instance), clocks.ahead), clocks)
 
 
 def decode_instance(body: bytes, clocks: Clocks) -> Instance:
@@ -74,9 +73,9 @@ def encode_run(record: RunRecord, clocks: Clocks) -> bytes:
 
 def decode_run(body: bytes, clocks: Clocks) -> RunRecord:
     """Raises CannotDecode."""
-    kept = _decode(_Kept[RunRecord], body)
-    record = _shift_run(kept.value, -clocks.ahead, latest=clocks.monotonic)
-    passed = max(0.0, clocks.utc - kept.written_at)
+    found = _decode(_Kept[RunRecord], body)
+    record = _shift_run(found.value, -clocks.ahead, latest=clocks.monotonic)
+    passed = max(0.0, clocks.utc - found.written_at)
     return replace(record, remaining_sec=max(0.0, record.remaining_sec - passed))
 
 
@@ -102,12 +101,12 @@ def _encode(value: object, clocks: Clocks) -> bytes:
     return msgspec.json.encode(_Kept(VERSION, clocks.utc, value))
 
 
-def _decode(kept: type[_Kept[T]], body: bytes) -> _Kept[T]:
+def _decode(expected: type[_Kept[T]], body: bytes) -> _Kept[T]:
     try:
         version = msgspec.json.decode(body, type=_Version).version
         if version > VERSION:
             raise CannotDecode(f"it is of version {version}, this program knows {VERSION} at most")
-        return msgspec.json.decode(body, type=kept)
+        return msgspec.json.decode(body, type=expected)
     except msgspec.MsgspecError as error:
         raise CannotDecode(str(error)) from error
 

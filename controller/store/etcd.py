@@ -119,7 +119,6 @@ class EtcdStore:
         return Loaded(
             term=self._term,
             next_instance_id=kept.next_instance_id,
-            first_event_id=kept.events[-1].id + 1 if kept.events else 1,
             instances=kept.instances,
             budgets=kept.budgets,
             runs=kept.runs,

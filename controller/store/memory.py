@@ -13,9 +13,8 @@ from controller.events import ControllerEvent
 from controller.model.budget import Budget
 from controller.model.instance import Instance
 from controller.model.relaunch.run import RunRecord
+from controller.store import base
 from controller.store.base import Loaded
-
-_YEAR_2026 = 1_767_225_600
 
 
 class MemoryStore:
@@ -23,9 +22,7 @@ class MemoryStore:
 
     def __init__(self, first_instance_id: int | None = None) -> None:
         """`first_instance_id` None: one that no earlier life can have given out (ids are never reused)."""
-        self._next_instance_id = (
-            first_instance_id if first_instance_id is not None else max(1, int(time.time()) - _YEAR_2026)
-        )
+        self._next_instance_id = base.first_instance_id(time.time()) if first_instance_id is None else first_instance_id
         self._term = 0
 
     async def load(self) -> Loaded:

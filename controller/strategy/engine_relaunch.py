@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 import trio
 
 from controller.clock import wall_clock
 from controller.election import Leadership
 from controller.entry import Entry
+from controller.journal import Journal
 from controller.model import instance as instances
 from controller.model.member import MemberKey, Observation
 from controller.model.relaunch import exchange, plan
@@ -50,11 +52,13 @@ class EngineRelaunch:
         registry: Registry,
         supervisors: Supervisors,
         leadership: Leadership,
+        journal: Journal,
         max_concurrent_runs: int,
     ) -> None:
         self._registry = registry
         self._supervisors = supervisors
         self._leadership = leadership
+        self._journal = journal
         self._turns = trio.Semaphore(max_concurrent_runs, max_value=max_concurrent_runs)
 
     async def execute(self, recovery: Recovery) -> None:
@@ -66,7 +70,7 @@ class EngineRelaunch:
         supervisor that may be frozen by it and has not started (S07). With a durable store nothing is sent:
         another life of the controller resumes the run. With its leadership lost nothing is done at all.
         """
-        execution = _Execution(recovery, self._registry, self._supervisors, self._leadership.store)
+        execution = _Execution(recovery, self._registry, self._supervisors, self._leadership.store, self._journal)
         kind = CancelKind.SUSPEND if self._leadership.store.durable else CancelKind.ABORT
         cancel = Cancel(kind, "the controller stops")
         try:
@@ -102,8 +106,10 @@ class _Execution:
         registry: Registry,
         supervisors: Supervisors,
         store: Store,
+        journal: Journal,
     ) -> None:
         self._recovery = recovery
+        self._journal = journal
         self._registry = registry
         self._supervisors = supervisors
         self._store = store
@@ -115,23 +121,36 @@ class _Execution:
 
     async def begin(self) -> None:
         """Open the run on the instance as it is now, after whatever came while it waited for its turn."""
-        self._open(await self._registry.terms.claim())
+        self._open(await self._journal.insist(self._registry.terms.claim))
 
     def _open(self, term: int) -> None:
         registry, recovery = self._registry, self._recovery
         recovery.inbox.forget_observations()
         instance = registry.under_recovery(recovery.instance).instance
-        run, actions = plan.open_run(
-            instance,
-            recovery.cause,
-            run_id=recovery.run_id,
-            term=term,
-            budget=registry.budgets.of(instance),
-            settings=registry.policy.relaunch,
-            instance_settings=registry.policy.instance,
-            no_phase_two=self._why_no_phase_two(),
-            now=trio.current_time(),
-        )
+        now, budget, policy = trio.current_time(), registry.budgets.of(instance), registry.policy
+        if recovery.record is not None:
+            run, actions = plan.resume_run(
+                instance,
+                recovery.record,
+                term=term,
+                budget=budget,
+                settings=policy.relaunch,
+                instance_settings=policy.instance,
+                no_phase_two=self._why_no_phase_two(),
+                now=now,
+            )
+        else:
+            run, actions = plan.open_run(
+                instance,
+                recovery.cause,
+                run_id=recovery.run_id,
+                term=term,
+                budget=budget,
+                settings=policy.relaunch,
+                instance_settings=policy.instance,
+                no_phase_two=self._why_no_phase_two(),
+                now=now,
+            )
         self._adopt(run, actions)
 
     async def relaunch_in_place(self) -> None:
@@ -223,7 +242,7 @@ class _Execution:
                 if not self._is_outbid:
                     nursery.start_soon(self._send, action)
             else:
-                await self._effect(action)
+                await self._journal.insist(partial(self._effect, action))
             # Only now: an effect that is cancelled is carried out again by `end`, and all may be repeated.
             self._waiting.pop(0)
 
@@ -270,15 +289,16 @@ class _Execution:
                 registry.change(entry, instances.deactivate(entry.instance, reason, now))
             case exchange.EpochBegins(epoch, _):
                 registry.change(entry, instances.begin_epoch(entry.instance, epoch))
-                await self._store.save_instance(entry.instance)
+                await self._journal.keep(entry.instance.key)
             case exchange.EpochAbandoned(_):
                 registry.change(entry, instances.abandon(entry.instance, now))
+                await self._journal.keep(entry.instance.key)
             case exchange.InstanceHeld(held):
-                await self._store.save_instance(instances.hold(entry.instance, held))
                 registry.change(entry, instances.hold(entry.instance, held))
+                await self._journal.keep(entry.instance.key)
             case exchange.EpochLeft(members, _):
                 registry.change(entry, instances.leave_epoch(entry.instance, members))
-                await self._store.save_instance(entry.instance)
+                await self._journal.keep(entry.instance.key)
             case exchange.InstanceActive(kept, reason):
                 await self._store.save_active(kept, instances.activate(entry.instance, reason, now))
                 registry.change(entry, instances.activate(entry.instance, reason, now))

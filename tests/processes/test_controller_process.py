@@ -34,7 +34,7 @@ class Running:
 
 
 def environment(**settings: str) -> dict[str, str]:
-    chosen = {"PORT": "0", "PROBE_PORT": "0"} | settings
+    chosen = {"PORT": "0", "PROBE_PORT": "0", "STORE": "memory"} | settings
     return {"PATH": "/usr/bin:/bin", **{f"PODVISOR_CONTROLLER__{key}": value for key, value in chosen.items()}}
 
 
@@ -135,7 +135,7 @@ def stopping():
 
 logs.configure("info", "json")
 app.LAST_SEC = 0.5
-settings = Settings(controller=ControllerSection(port=0, probe_port=0))
+settings = Settings(controller=ControllerSection(port=0, probe_port=0, store="memory"))
 trio.run(app.main, settings, instruments=[StuckAfterTheSignal()])
 """
 

@@ -118,7 +118,7 @@ async def test_a_supervisor_registers_with_its_controller_over_tls(tmp_path: Pat
         make_certificate(tmp_path, name)
     config = tmp_path / "controller.toml"
     own: Sections = {
-        "controller": {"port": 0, "probe_port": 0},
+        "controller": {"port": 0, "probe_port": 0, "store": "memory"},
         "instance": {"instance_assemble_timeout": 5},
         "tls": section(tmp_path, "controller"),
     }

@@ -54,7 +54,7 @@ def test_the_supervisors_part_of_a_shared_file_is_left_alone(tmp_path: Path) -> 
     [
         ("[controller]\nhost = '0.0.0.0'", "set auth.token_file"),
         ("[controller]\nport = 5\nprobe_port = 5", "must differ from port"),
-        ("[controller]\nstore = 'sqlite'", "is not carried out yet"),
+        ("[controller]\nstate_dir = ''", "state_dir: must be set, because controller.store is"),
         ("[controller]\nstore = 'etcd'", "etcd.endpoints: must be set"),
         (f"{ETCD}prefix = 'fleet'", "'fleet' must end with /"),
         (f"{ETCD}user = 'root'", "etcd.user: must be set together with etcd.password_file"),
@@ -66,7 +66,6 @@ def test_the_supervisors_part_of_a_shared_file_is_left_alone(tmp_path: Path) -> 
             "advertise_url: must be set, because 0.0.0.0",
         ),
         ("[controller]\nstroe = 'memory'", "store"),
-        ("[controller]\nstate_dir = '/var/lib'", "not carried out"),
         ("[tls]\ncert = 'x'", "must be set with the other two; missing: key, client_ca"),
         ("[fault_tolerance_config]\nengine_relaunch_dispatch_retries = 0", "from 1 to 10"),
         ("[fault_tolerance_config]\nengine_relaunch_complete_timeout_sec = 720", "must be longer than"),

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from controller.journal import Journal
 from controller.model.relaunch.run import Cause, RunReason
 from controller.recovery import Recovery
 from controller.strategy.engine_relaunch import EngineRelaunch
@@ -39,7 +40,13 @@ async def one_run(world: World) -> None:
     entry = registry.entries()[0]
     recovery = registry.open(entry, Cause(RunReason.OPERATOR, "the test asks"), trio.current_time())
     registry.opened.clear()
-    strategy = EngineRelaunch(registry, world.it.supervisors, world.it.leadership, 1)
+    strategy = EngineRelaunch(
+        registry,
+        world.it.supervisors,
+        world.it.leadership,
+        Journal(world.it.leadership.store, registry, world.it.events),
+        1,
+    )
     try:
         await strategy.execute(recovery)
     finally:

@@ -126,6 +126,7 @@ def resume_run(
     budget: Budget,
     settings: RelaunchSettings,
     instance_settings: InstanceSettings,
+    no_phase_two: str = "",
     now: float,
 ) -> tuple[Run, tuple[Action, ...]]:
     """Goes on with a run that another life of the controller has opened, by the same run id and epoch.
@@ -142,6 +143,7 @@ def resume_run(
         budget=budget,
         settings=settings,
         instance_settings=instance_settings,
+        no_phase_two=no_phase_two,
         members=rows_of(instance, record, now),
         opened_at=record.opened_at,
         backoff_sec=record.backoff_sec,

@@ -1,0 +1,107 @@
+"""Who waits for the journal: whoever is about to act on what stands there; and one task, for all that nobody waits for.
+
+A store that cannot write now stops what would follow, and nothing else: what serves goes on serving, heartbeats are
+answered, and a run that needs a row waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from controller.events import EventLog
+from controller.model.member import InstanceKey
+from controller.registry import Registry
+from controller.store.base import CannotWrite, Store, StoreError
+
+RETRY_SEC = 2.0
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Journal:
+    def __init__(self, store: Store, registry: Registry, events: EventLog) -> None:
+        self._store = store
+        self._registry = registry
+        self._events = events
+        self._written_event = events.last_id
+        self._is_broken = False
+
+    async def insist(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Again and again until it is written. Cancelled, it may or may not be. Raises Deposed."""
+        while True:
+            try:
+                result = await write()
+            except CannotWrite as error:
+                self._broken(error)
+                await trio.sleep(RETRY_SEC)
+            else:
+                self._mended()
+                return result
+
+    async def keep(self, key: InstanceKey) -> None:
+        """The instance, as it is now, is written when this returns.
+
+        Raises CannotWrite and Deposed; then, or cancelled, `run` writes it as soon as it can.
+        """
+        instance = self._registry.newest(key)
+        if instance is None:
+            return
+        self._registry.unsaved.pop(key, None)
+        try:
+            await self._store.save_instance(instance)
+        except BaseException:
+            self._registry.unsaved[key] = None
+            raise
+
+    async def run(self) -> None:
+        """Until cancelled. Raises Deposed."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_instances)
+            nursery.start_soon(self._keep_events)
+
+    async def flush(self) -> None:
+        """What is left, once; what cannot be written any more is lost, and only people miss it."""
+        try:
+            for key in list(self._registry.unsaved):
+                await self.keep(key)
+            while await self._keep_some_events():
+                pass
+        except StoreError as error:
+            log.warning("the last events are not in the journal: %s", error)
+
+    async def _keep_instances(self) -> None:
+        while True:
+            attention = self._registry.attention
+            while self._registry.unsaved:
+                await self.insist(lambda: self.keep(next(iter(self._registry.unsaved))))
+            await attention.wait()
+
+    async def _keep_events(self) -> None:
+        """Until the ring is closed, which is the end of this life."""
+        while await self._events.ring.next_after(self._written_event):
+            await self.insist(self._keep_some_events)
+
+    async def _keep_some_events(self) -> bool:
+        batch = self._events.since(self._written_event)
+        if batch:
+            await self._store.save_events(batch)
+            self._written_event = batch[-1].id
+        return bool(batch)
+
+    def _broken(self, error: CannotWrite) -> None:
+        if not self._is_broken:
+            self._is_broken = True
+            self._events.append(
+                "controller", f"nothing is commanded until it can be written: {error}", level="error", reason="journal"
+            )
+
+    def _mended(self) -> None:
+        if self._is_broken:
+            self._is_broken = False
+            self._events.append("controller", "the journal can be written again", reason="journal")
