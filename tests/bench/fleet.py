@@ -86,7 +86,7 @@ async def _ordinary(sheet: Sheet, directory: Path) -> None:
 
 
 def _configured(directory: Path, port: int) -> Path:
-    sections = {"controller": {"port": port, "probe_port": 0}, **NO_LIMITS}
+    sections = {"controller": {"port": port, "probe_port": 0, "state_dir": str(directory / "journal")}, **NO_LIMITS}
     lines = [
         line
         for name, section in sections.items()

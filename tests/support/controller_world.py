@@ -27,6 +27,7 @@ from tests.support.fake_supervisor import FakeSupervisor, Record, Script
 from tests.support.memory_network import MemoryNetwork, open_memory_network
 
 HOST, PORT = "controller", 1026
+URL = f"http://{HOST}:{PORT}"
 RESTART_ALL = Policy(relaunch=RelaunchSettings(on_member_lost=OnMemberLost.RESTART_ALL))
 PATIENCE_SEC = 4000
 """Virtual: only a test that hangs notices."""
@@ -42,6 +43,8 @@ class World:
     gangs: dict[str, list[FakeSupervisor]] = field(default_factory=dict)
     controllers: int = 0
     store: MemoryStore = field(default_factory=MemoryStore)
+    elect: Callable[[], Election] | None = None
+    """What a controller stands for; None: a store that ends with it."""
     notes: dict[str, object] = field(default_factory=dict)
     """What the parts of one test tell each other."""
     door: Door = field(default_factory=lambda: Door(standby_app(lambda: None, lambda: True)))
@@ -54,11 +57,12 @@ class World:
     # --- the controller ------------------------------------------------------------------------------------
 
     async def start_controller(self) -> Controller:
-        """A new life, without any memory of the one before (but ids, which are never reused)."""
+        """A new life; without `elect` it has no memory of the one before (but ids, which are never reused)."""
         self.controllers += 1
         self.store = MemoryStore(first_instance_id=self.controllers * 1000)
         self.network.listen(HOST, PORT, BackToTheLane(self._serve), HeartbeatLane(self.door.answer_heartbeat))
-        await self.nursery.start(self._lead, MemoryElection(f"http://{HOST}:{PORT}", self.store))
+        election = self.elect() if self.elect else MemoryElection(URL, self.store)
+        await self.nursery.start(self._lead, election)
         return self.it
 
     async def _lead(self, election: Election, *, task_status: trio.TaskStatus[None]) -> None:
@@ -93,6 +97,16 @@ class World:
         self.network.close(HOST, PORT)
         assert self._running is not None
         self._running.cancel(reason="the test stops the controller")
+        await self._ended.wait()
+
+    def kill_controller(self) -> None:
+        """It is no more, in this very moment: nothing is cleaned up, nothing more is sent or written."""
+        self.network.close(HOST, PORT)
+        self.it.leadership.lose("killed by the test")
+        assert self._running is not None
+        self._running.cancel(reason="killed by the test")
+
+    async def until_ended(self) -> None:
         await self._ended.wait()
 
     @property
@@ -154,14 +168,14 @@ class World:
 
 
 @asynccontextmanager
-async def open_world(policy: Policy | None = None) -> AsyncIterator[World]:
+async def open_world(policy: Policy | None = None, elect: Callable[[], Election] | None = None) -> AsyncIterator[World]:
     """A network and a controller; gangs are added by the test. Ends with the block."""
     async with (
         open_memory_network() as network,
         network.client("tool", f"http://{HOST}:{PORT}") as client,
         trio.open_nursery() as nursery,
     ):
-        world = World(network, nursery, policy or Policy(), client)
+        world = World(network, nursery, policy or Policy(), client, elect=elect)
         await world.start_controller()
         yield world
         nursery.cancel_scope.cancel(reason="the test is over")
