@@ -36,13 +36,10 @@ class Journal:
         """Again and again until it is written. Cancelled, it may or may not be. Raises Deposed."""
         while True:
             try:
-                result = await write()
+                return await write()
             except CannotWrite as error:
                 self._broken(error)
                 await trio.sleep(RETRY_SEC)
-            else:
-                self._mended()
-                return result
 
     async def keep(self, key: InstanceKey) -> None:
         """The instance, as it is now, is written when this returns.
@@ -58,6 +55,7 @@ class Journal:
         except BaseException:
             self._registry.unsaved[key] = None
             raise
+        self._mended()
 
     async def run(self) -> None:
         """Until cancelled. Raises Deposed."""
@@ -92,6 +90,7 @@ class Journal:
         if batch:
             await self._store.save_events(batch)
             self._written_event = batch[-1].id
+            self._mended()
         return bool(batch)
 
     def _broken(self, error: CannotWrite) -> None:

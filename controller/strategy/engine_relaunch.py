@@ -19,7 +19,7 @@ from controller.journal import Journal
 from controller.model import instance as instances
 from controller.model.member import MemberKey, Observation
 from controller.model.relaunch import exchange, plan
-from controller.model.relaunch.dispatch import record
+from controller.model.relaunch.dispatch import postpone, record
 from controller.model.relaunch.exchange import (
     Action,
     Answered,
@@ -242,7 +242,9 @@ class _Execution:
                 if not self._is_outbid:
                     nursery.start_soon(self._send, action)
             else:
+                began = trio.current_time()
                 await self._journal.insist(partial(self._effect, action))
+                self._run = self._recovery.run = postpone(self._opened, trio.current_time() - began)
             # Only now: an effect that is cancelled is carried out again by `end`, and all may be repeated.
             self._waiting.pop(0)
 

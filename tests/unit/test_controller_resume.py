@@ -10,8 +10,9 @@ from controller.model.budget import Budget
 from controller.model.instance import Instance, InstanceStatus, begin_epoch, judge, observe
 from controller.model.member import Observation
 from controller.model.need import run_needed
-from controller.model.relaunch.dispatch import record
-from controller.model.relaunch.exchange import CancelKind, EpochBegins, Journal, SaveBudget
+from controller.model.relaunch import plan
+from controller.model.relaunch.dispatch import postpone, record
+from controller.model.relaunch.exchange import CancelKind, EpochBegins, Journal, SaveBudget, Tick
 from controller.model.relaunch.run import Cause, Outcome, RunReason, RunRecord, RunStep
 from controller.model.settings import RelaunchSettings
 from controller.store import codec
@@ -231,6 +232,16 @@ def test_a_run_that_is_older_than_any_step_may_be_is_closed_and_nobody_is_told()
         assert drive.run.outcome is Outcome.OBSOLETE
         assert drive.sent() == []
         assert drive.errors() == []
+
+
+def test_what_waits_for_the_journal_loses_no_time_by_it() -> None:
+    drive = Drive.open(serving())
+    deadlines = plan.deadline(drive.run), drive.run.step_deadline
+    drive.run = postpone(drive.run, 40.0)
+    assert (plan.deadline(drive.run), drive.run.step_deadline) == tuple(time + 40.0 for time in deadlines if time)
+    drive.now += 40.0
+    assert drive.step(Tick()) == ()
+    assert drive.run.step is RunStep.PROBE
 
 
 # --- a store that was set back (F18) ------------------------------------------------------------------------

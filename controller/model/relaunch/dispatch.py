@@ -53,6 +53,20 @@ def enter(
     return run, (Journal(record(run, now), reason),)
 
 
+def postpone(run: Run, by: float) -> Run:
+    """The journal took so long that what follows could not begin: no member is to blame for that time."""
+    rows = {
+        key: replace(
+            row,
+            stage_since=row.stage_since + by,
+            sent_at=row.sent_at + by,
+            due=None if row.due is None else row.due + by,
+        )
+        for key, row in run.members.items()
+    }
+    return replace(run, members=rows, step_deadline=run.step_deadline + by)
+
+
 def close_history(run: Run, now: float, error: str | None) -> Run:
     return replace(run, history=_ended(run, now, error))
 
