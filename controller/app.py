@@ -69,7 +69,7 @@ async def compose(
     routes = Routes("controller", tokens, places(registry), policy.limits)
     reception = Reception(registry)
     add_supervisor_routes(routes, reception, operators, registry, journal)
-    add_tool_routes(routes, registry, operators, events, journal, store)
+    add_tool_routes(routes, registry, operators, events, journal)
     add_operator_routes(routes, registry, operators, journal)
     add_probe_routes(routes, is_ready, live=UPSTREAM_LIVE, ready=UPSTREAM_READY)
     add_leader_route(

@@ -47,7 +47,7 @@ class EventLog:
     def __init__(
         self, earlier: Sequence[ControllerEvent] = (), series: str | None = None, lines: logging.Logger = log
     ) -> None:
-        """`earlier` are those of lives before, in the same series of numbers; `lines` gets one line for each new one."""
+        """`earlier` are those of lives before, in the same series of numbers; `lines` gets one for each new one."""
         first = earlier[-1].id + 1 + UNWRITTEN if earlier else 1
         self.ring: EventRing[ControllerEvent] = EventRing(_gap, earlier=earlier, first=first, life=series)
         self._lines = lines

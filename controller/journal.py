@@ -13,6 +13,7 @@ from typing import TypeVar
 import trio
 
 from controller.events import EventLog
+from controller.model.budget import Budget
 from controller.model.member import InstanceKey
 from controller.registry import Registry
 from controller.store.base import CannotWrite, Store, StoreError
@@ -56,6 +57,11 @@ class Journal:
             self._registry.unsaved[key] = None
             raise
         self._mended()
+
+    async def keep_budget(self, budget: Budget) -> None:
+        """And its instance, which it may no longer hold. Raises as `keep`."""
+        await self._store.save_budget(budget)
+        await self.keep(budget.key.instance)
 
     async def run(self) -> None:
         """Until cancelled. Raises Deposed."""

@@ -94,7 +94,7 @@ class Operators:
             raise Conflict(f"the run {run_id} is over")
         raise NoSuchRun(f"no run has the id {run_id}")
 
-    def reset_failed(self, instance_id: int, now: float) -> tuple[InstanceKey, Budget]:
+    def reset_failed(self, instance_id: int, now: float) -> Budget:
         """The instance has a whole budget again, and is no longer held but by an operator. Raises NoSuchInstance."""
         entry = self._registry.entry(instance_id)
         whole = budget.reset(self._registry.budgets.of(entry.instance))
@@ -104,7 +104,7 @@ class Operators:
         held = entry.instance.held
         if held is None or held.by is not Holder.OPERATOR:
             self._let_go(entry, "reset by an operator", now)
-        return entry.instance.key, whole
+        return whole
 
     def reset_all_failed(self, may_change: Callable[[str], bool], now: float) -> list[Budget]:
         """Of all instances that are held for failures, once what they shared is mended.

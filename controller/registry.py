@@ -83,8 +83,8 @@ class Registry:
         self.closed_runs: deque[wire.RunView] = deque(maxlen=CLOSED_RUNS_KEPT)
         """Newest first."""
         self.run_metrics = RunMetrics()
-        to_wall = wall_clock(trio.current_time())
-        self.closed_runs.extend(view(record, to_wall) for record in loaded.closed_runs)
+        for record in loaded.closed_runs:
+            self.closed_runs.append(view(record, wall_clock(trio.current_time())))
         self._entries: dict[InstanceKey, Entry] = {}
         self._past: dict[InstanceKey, Instance] = {}
         """The last of each key that is not living: its epoch goes on."""

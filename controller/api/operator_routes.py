@@ -56,7 +56,7 @@ def add_operator_routes(routes: Routes, registry: Registry, operators: Operators
         rights = caller()
         whole = operators.reset_all_failed(lambda namespace: rights.may(Role.OPERATE, namespace), trio.current_time())
         for each in whole:
-            await store.save_budget(each)
+            await journal.keep_budget(each)
         return wire.Said(message=f"{len(whole)} instances were reset")
 
     @routes.post(

@@ -16,7 +16,6 @@ from controller.events import ControllerEvent, EventLog
 from controller.journal import Journal
 from controller.operators import NoSuchRun, Operators
 from controller.registry import Registry
-from controller.store.base import Store
 from supervisor import wire
 from supervisor.shared.event_stream import NDJSON, POSITION, SSE, event_stream
 from supervisor.shared.http_app import caller
@@ -36,7 +35,7 @@ EVENTS_HEADERS = (Parameter("Last-Event-ID", POSITION, LAST_SEEN),)
 
 
 def add_tool_routes(
-    routes: Routes, registry: Registry, operators: Operators, events: EventLog, journal: Journal, store: Store
+    routes: Routes, registry: Registry, operators: Operators, events: EventLog, journal: Journal
 ) -> None:
     @routes.get("/v1/instances", answer=wire.InstancesView)
     async def instances() -> wire.InstancesView:
@@ -67,9 +66,7 @@ def add_tool_routes(
     @routes.post("/v1/instances/<int:instance_id>/reset-failed", answer=wire.InstanceView, errors=NO_INSTANCE)
     async def reset_failed(instance_id: int) -> wire.InstanceView:
         """Give an instance a whole budget again, and let it be started."""
-        key, whole = operators.reset_failed(instance_id, trio.current_time())
-        await store.save_budget(whole)
-        await journal.keep(key)
+        await journal.keep_budget(operators.reset_failed(instance_id, trio.current_time()))
         return instance_view(registry.entry(instance_id), *_clocks())
 
     @routes.get("/v1/relaunches", answer=wire.RelaunchesView)

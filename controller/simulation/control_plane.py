@@ -54,7 +54,7 @@ class ControlPlane:
         self._began = surroundings.now
         self._life = Life(surroundings.agenda)
         policy = surroundings.scenario.policy
-        events = EventLog(logging.Logger("unheard", level=logging.CRITICAL + 1))
+        events = EventLog(lines=logging.Logger("unheard", level=logging.CRITICAL + 1))
         self._runs = 0
         self._term = term
         self.registry = Registry(
