@@ -190,6 +190,15 @@ def test_where_the_pod_is_lost_both_lose_about_the_same(tmp_path: Path) -> None:
     assert found.podvisor.lost_sec == pytest.approx(found.containers_only.lost_sec, rel=0.05)
 
 
+def test_who_waits_in_place_for_a_lost_member_keeps_its_container_and_its_store(tmp_path: Path) -> None:
+    lost = '[simulation]\nduration = "4d"\n[faults]\ncontainer_death_every = "2d"\n[fault_tolerance_config]\n'
+    rejoined = comparison(tmp_path, f'{lost}on_member_lost = "rejoin"\n').podvisor
+    all_restarted = comparison(tmp_path, f'{lost}on_member_lost = "restart-all"\n').podvisor
+    assert rejoined.outages == all_restarted.outages > 3
+    assert rejoined.kv_stores_lost == rejoined.outages
+    assert all_restarted.kv_stores_lost == 2 * all_restarted.outages
+
+
 def test_what_dies_again_and_again_is_held_until_an_operator_comes(tmp_path: Path) -> None:
     faults = '[faults]\npoisoned_at = "2h"\npoisoned_lasts = "30min"\n'
     poisoned = faults + "[fleet]\ninstances = 1\n[times]\noperator = {}\n"

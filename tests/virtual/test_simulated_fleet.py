@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from controller.model.relaunch import phase_one, plan
 from controller.model.relaunch.run import Run, RunStep
+from controller.model.settings import OnMemberLost
 from controller.simulation import arbiter
 from controller.simulation import faults as fault_plan
 from controller.simulation.faults import Fault, FaultKind
@@ -30,7 +31,7 @@ REST = 3 * HOUR
 
 @st.composite
 def fleets(draw: st.DrawFn) -> tuple[Scenario, tuple[Fault, ...]]:
-    base = draw(st.sampled_from([DEFAULT, DEFAULT.without_relaunch()]))
+    base = draw(st.sampled_from([DEFAULT, RESTARTS_ALL, DEFAULT.without_relaunch()]))
     seconds = st.sampled_from([0.5, 5.0, 40.0, 200.0])
     times = replace(
         base.times,
@@ -71,6 +72,10 @@ def _default() -> Scenario:
 
 
 DEFAULT = _default()
+RESTARTS_ALL = replace(
+    DEFAULT,
+    policy=replace(DEFAULT.policy, relaunch=replace(DEFAULT.policy.relaunch, on_member_lost=OnMemberLost.RESTART_ALL)),
+)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
