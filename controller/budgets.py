@@ -20,6 +20,10 @@ class Budgets:
         key = BudgetKey(instance.key, instance.spec.config_digest)
         return self._spent.get(key) or Budget(key)
 
+    def spent(self) -> tuple[Budget, ...]:
+        """Those that are not whole."""
+        return tuple(self._spent.values())
+
     def put(self, changed: Budget) -> None:
         self._spent.pop(changed.key, None)
         if changed != budget.reset(changed):

@@ -30,6 +30,8 @@ class Entry:
     """The `last_registration_at` about which people were told."""
     told_waiting: bool = False
     """People were told what the gang, complete as it is, waits for."""
+    look_at: float = 0.0
+    """When time alone may next change something; written by the agenda."""
     refused: str = ""
     """The last registration that was refused, if nobody has joined since."""
     _orders: dict[MemberKey, tuple[Order, float]] = field(default_factory=dict)

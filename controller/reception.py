@@ -212,3 +212,10 @@ class Reception:
             if member is not None:
                 return entry, member
         raise Unknown(f"{message.pod_ip} is not known as a member of any instance")
+
+    def _named(self, message: wire.SoftwareFaultMsg) -> list[Entry]:
+        """Of which it may speak."""
+        if message.job_name is None:
+            return self._registry.entries()
+        entry = self._registry.of_key(InstanceKey(message.namespace, message.job_name))
+        return [] if entry is None else [entry]

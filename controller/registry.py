@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import trio
 
+from controller.agenda import Agenda
 from controller.budgets import Budgets
 from controller.clock import wall_clock
 from controller.entry import Entry
@@ -37,6 +38,7 @@ from controller.model.relaunch.exchange import (
 )
 from controller.model.relaunch.run import Cause, RunRecord
 from controller.model.relaunch.view import view
+from controller.model.silence import changes_at, is_no_news
 from controller.policy import Policy
 from controller.recovery import Recovery
 from controller.run_metrics import RunMetrics
@@ -86,13 +88,15 @@ class Registry:
         for record in loaded.closed_runs:
             self.closed_runs.append(view(record, wall_clock(trio.current_time())))
         self._entries: dict[InstanceKey, Entry] = {}
+        self._by_id: dict[int, Entry] = {}
+        self._agenda = Agenda()
         self._past: dict[InstanceKey, Instance] = {}
         """The last of each key that is not living: its epoch goes on."""
         for key, instance in loaded.instances.items():
             if instance.status is InstanceStatus.DELETED:
                 self._past[key] = instance
             else:
-                self._entries[key] = Entry(instance)
+                self._add(Entry(instance), now=0.0)
         self.next_id = loaded.next_instance_id
         self.budgets = Budgets(loaded.budgets)
         self.fleet = Fleet(policy.fleet)
@@ -108,13 +112,12 @@ class Registry:
 
     def entry(self, instance_id: int) -> Entry:
         """Raises NoSuchInstance."""
-        for entry in self._entries.values():
-            if entry.instance.id == instance_id:
-                return entry
-        raise NoSuchInstance(f"no living instance has the id {instance_id}")
+        if (entry := self._by_id.get(instance_id)) is None:
+            raise NoSuchInstance(f"no living instance has the id {instance_id}")
+        return entry
 
     def has(self, instance_id: int) -> bool:
-        return any(entry.instance.id == instance_id for entry in self._entries.values())
+        return instance_id in self._by_id
 
     def of_key(self, key: InstanceKey) -> Entry | None:
         return self._entries.get(key)
@@ -142,7 +145,7 @@ class Registry:
         key = answer.instance.key
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = Entry(answer.instance)
+            entry = self._add(Entry(answer.instance), now)
             self._past.pop(key, None)
         self.next_id = max(self.next_id, answer.instance.id + 1)
         entry.instance = answer.instance
@@ -157,6 +160,9 @@ class Registry:
         self.consider(entry, now)
 
     def observe(self, entry: Entry, member: MemberKey, seen: Observation, now: float) -> None:
+        if entry.recovery is None and is_no_news(entry.instance, member, seen, now, self.policy.instance):
+            entry.instance = instances.heard_again(entry.instance, member, seen)
+            return
         epochs, before = _epochs(entry.instance), entry.instance.member(member)
         entry.instance = instances.observe(entry.instance, member, seen)
         if _epochs(entry.instance) != epochs:
@@ -171,19 +177,24 @@ class Registry:
 
     def tick(self, now: float) -> None:
         """Once a second: what silence means, and who is waited for too long."""
-        for entry in list(self._entries.values()):
+        for entry in list(self._agenda.due(now)):
+            if self.of_key(entry.instance.key) is not entry:
+                continue
             self._tell_if_incomplete(entry, now)
             self.consider(entry, now)
+            self._agenda.put(
+                entry, changes_at(entry.instance, now, self.policy.instance, self.policy.assemble_timeout_sec)
+            )
 
     def stable(self, now: float) -> Iterator[Budget]:
         """Budgets that became whole again; the caller writes them down and then puts them back."""
-        for entry in self.entries():
-            instance, spent = entry.instance, self.budgets.of(entry.instance)
-            whole = budget.reset(spent)
-            if instance.status is not InstanceStatus.ACTIVE or spent == whole:
+        for spent in self.budgets.spent():
+            entry = self.of_key(spent.key.instance)
+            if entry is None or entry.instance.spec.config_digest != spent.key.config_digest:
                 continue
-            if now >= budget.stable_at(instance.since, self.policy.relaunch):
-                yield whole
+            is_active = entry.instance.status is InstanceStatus.ACTIVE
+            if is_active and now >= budget.stable_at(entry.instance.since, self.policy.relaunch):
+                yield budget.reset(spent)
 
     def answered_directly(self, member: Member, answer: Answer, now: float) -> None:
         """A silent member was asked for its status. `member` is as it was then."""
@@ -287,6 +298,11 @@ class Registry:
 
     # --- inside --------------------------------------------------------------------------------------------
 
+    def _add(self, entry: Entry, now: float) -> Entry:
+        self._entries[entry.instance.key] = self._by_id[entry.instance.id] = entry
+        self._agenda.put(entry, now)
+        return entry
+
     def _reopen(self, key: InstanceKey, record: RunRecord) -> None:
         """Another life of the controller has opened it. Without its instance nobody is left to be told."""
         entry = self._entries.get(key)
@@ -331,6 +347,7 @@ class Registry:
         """DELETED. Who was silent or has left needs no stop; who comes back is told to register anew."""
         deleted = entry.instance
         del self._entries[deleted.key]
+        del self._by_id[deleted.id]
         self._past[deleted.key] = deleted
         if len(self._past) > PAST_INSTANCES_KEPT:
             del self._past[next(iter(self._past))]

@@ -266,6 +266,11 @@ def observe(instance: Instance, key: MemberKey, observation: Observation) -> Ins
     return replace(heard, highest_epoch=highest)
 
 
+def heard_again(instance: Instance, key: MemberKey, observation: Observation) -> Instance:
+    """As `observe`, for an observation that is no news (`silence.is_no_news`)."""
+    return _with_member(instance, key, lambda member: observed(member, observation))
+
+
 def _to_be_asked_again(instance: Instance) -> Instance:
     """Nobody could be reached: it was our own path that was cut, and what was asked meanwhile proves nothing."""
     members = tuple(replace(member, unreachable_since=None) for member in instance.members)

@@ -32,6 +32,7 @@ STOP_SEC = 0.2
 LOAD_SEC = 0.5
 """What the simulated engine needs to stop and to load."""
 READ = 65536
+GOLDEN = (5**0.5 - 1) / 2
 HEAD_END = b"\r\n\r\n"
 
 
@@ -191,7 +192,7 @@ class Supervisor:
             self.is_known = is_good
             self.fleet.after(0 if is_good else RETRY_SEC, self.beat)
         elif route == "heartbeat":
-            self.is_known, self.is_heard = is_good, is_good
+            self.is_known, self.is_heard = is_good, self.is_heard or is_good
             if is_good:
                 self.instance_id = wire.decode(wire.HeartbeatAnswer, body).instance_id
         if self.wanted:
@@ -352,8 +353,6 @@ class Fleet:
                 heapq.heappop(self._timers)[2]()
 
     def grow(self, to: int) -> None:
-        """Heartbeats spread evenly over the interval."""
-        begun = len(self.supervisors)
         arriving: list[Supervisor] = []
 
         def all_here() -> bool:
@@ -363,19 +362,23 @@ class Fleet:
             return not arriving
 
         self.run_until(all_here)
-        for place, supervisor in enumerate(self.supervisors[begun:]):
-            self.after(INTERVAL_SEC * place / (to - begun), lambda one=supervisor: self._beat(one))
 
     def _born(self) -> Supervisor:
-        supervisor = Supervisor(self, len(self.supervisors))
+        """Its heartbeats have a place of their own in the interval, whoever else comes: multiples of the golden ratio
+        fill it evenly."""
+        number = len(self.supervisors)
+        supervisor = Supervisor(self, number)
         self.supervisors.append(supervisor)
         self._by_ip[supervisor.ip] = supervisor
         supervisor.beat()
+        place = INTERVAL_SEC * (number * GOLDEN % 1)
+        self.after((place - time.monotonic()) % INTERVAL_SEC, lambda: self._beat(supervisor))
         return supervisor
 
     def _beat(self, supervisor: Supervisor) -> None:
         self.after(INTERVAL_SEC, lambda: self._beat(supervisor))
-        supervisor.beat()
+        if supervisor.is_heard:
+            supervisor.beat()
 
     def fail(self, instances: int) -> None:
         gangs = [self.supervisors[first : first + GANG] for first in range(0, instances * GANG, GANG)]
