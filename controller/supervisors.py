@@ -5,6 +5,7 @@ Retries, and what an answer means, are the plan's (`controller.model.relaunch`);
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 
 import httpx
@@ -39,7 +40,9 @@ Transport = Callable[[], httpx.AsyncBaseTransport]
 
 
 class Supervisors:
-    """One HTTP client for each address, so that a stuck supervisor starves nobody else.
+    """One connection pool for each address, so that a stuck supervisor starves nobody else.
+
+    httpx's transports without its client: nobody is to redirect us, and its share of a request's cost is a third.
 
     `token` says what is shown to the supervisors of a namespace: nothing that they may not see (design 8, Tenancy).
     """
@@ -53,7 +56,9 @@ class Supervisors:
         self._token = token
         self._tls = tls
         self._transport = transport or self._tcp
-        self._clients: dict[str, httpx.AsyncClient] = {}
+        # Shared, because each costs a millisecond; without TLS it is not used, and httpx would make one all the same.
+        self._trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if tls is None else tls.client
+        self._pools: dict[str, httpx.AsyncBaseTransport] = {}
         self._used: dict[str, float] = {}
 
     async def ask(self, member: Member, request: Request, timeout_sec: float) -> Answer:
@@ -62,10 +67,10 @@ class Supervisors:
         Cancelled, the request may or may not have been carried out, as after Silence.SILENT.
         """
         address = member.address
-        client = self._client(address)
+        pool = self._pool(address)
         try:
             with trio.fail_after(timeout_sec):
-                status, body = await _exchange(client, self._build(client, member.key.namespace, request, timeout_sec))
+                status, body = await _exchange(pool, self._build(member, request, timeout_sec))
         except httpx.ConnectError as error:
             return Unreachable(Silence.REFUSED, f"{address}: {error}")
         except httpx.PoolTimeout:
@@ -86,51 +91,43 @@ class Supervisors:
                 await self._forget(address)
 
     async def aclose(self) -> None:
-        for address in list(self._clients):
+        for address in list(self._pools):
             await self._forget(address)
 
     async def _forget(self, address: str) -> None:
-        client = self._clients.pop(address, None)
+        pool = self._pools.pop(address, None)
         self._used.pop(address, None)
-        if client is not None:
-            await client.aclose()
+        if pool is not None:
+            await pool.aclose()
 
     def _tcp(self) -> httpx.AsyncBaseTransport:
         return httpx.AsyncHTTPTransport(
-            verify=False if self._tls is None else self._tls.client,
-            limits=httpx.Limits(max_connections=8, keepalive_expiry=KEEP_ALIVE_SEC),
+            verify=self._trust, limits=httpx.Limits(max_connections=8, keepalive_expiry=KEEP_ALIVE_SEC)
         )
 
-    def _client(self, address: str) -> httpx.AsyncClient:
-        client = self._clients.get(address)
-        if client is None:
-            client = httpx.AsyncClient(
-                base_url=f"{'http' if self._tls is None else 'https'}://{address}", transport=self._transport()
-            )
-            self._clients[address] = client
+    def _pool(self, address: str) -> httpx.AsyncBaseTransport:
+        pool = self._pools.get(address)
+        if pool is None:
+            pool = self._pools[address] = self._transport()
         self._used[address] = trio.current_time()
-        return client
+        return pool
 
-    def _build(self, client: httpx.AsyncClient, namespace: str, request: Request, timeout_sec: float) -> httpx.Request:
-        token = self._token(namespace)
+    def _build(self, member: Member, request: Request, timeout_sec: float) -> httpx.Request:
+        token = self._token(member.key.namespace)
         if self._tls is not None:
             self._tls.look()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         patience = httpx.Timeout(timeout_sec * OUR_SHARE, connect=min(CONNECT_SEC, timeout_sec * OUR_SHARE))
+        extensions = {"timeout": patience.as_dict()}
+        url = f"{'http' if self._tls is None else 'https'}://{member.address}"
         if isinstance(request, Probe):
-            return client.build_request(
-                "GET",
-                "/node-manager/status",
-                params={"run_id": request.run_id} if request.run_id else {},
-                headers=headers,
-                timeout=patience,
+            asked = {"run_id": request.run_id} if request.run_id else {}
+            return httpx.Request(
+                "GET", f"{url}/node-manager/status", params=asked, headers=headers, extensions=extensions
             )
-        return client.build_request(
-            "POST",
-            _route(request),
-            content=wire.encode(request),
-            headers=headers | {"Content-Type": "application/json"},
-            timeout=patience,
+        headers["Content-Type"] = "application/json"
+        return httpx.Request(
+            "POST", url + _route(request), content=wire.encode(request), headers=headers, extensions=extensions
         )
 
 
@@ -144,8 +141,8 @@ def _route(request: EngineRestartMsg | StartCmdMsg | StopMsg) -> str:
             return "/node-manager/stop"
 
 
-async def _exchange(client: httpx.AsyncClient, request: httpx.Request) -> tuple[int, bytes]:
-    response = await client.send(request, stream=True)
+async def _exchange(pool: httpx.AsyncBaseTransport, request: httpx.Request) -> tuple[int, bytes]:
+    response = await pool.handle_async_request(request)
     try:
         body = bytearray()
         async for chunk in response.aiter_bytes():
