@@ -1,4 +1,4 @@
-"""Thousands of simulated supervisors in one process: `python -m tests.bench.fleet_load CONTROLLER_PORT OWN_PORT`.
+"""Thousands of simulated supervisors in one process: `python -m tests.bench.fleet_load CONTROLLER_PORT`.
 
 Each has a loopback address of its own, keeps a connection to the controller, says what a real one says and answers
 what a real one answers. They share one epoll loop without any framework, so that the load costs a small part of what it
@@ -119,6 +119,7 @@ class Supervisor:
         self.step = Step.DONE
         self.status = EndpointStatus.NORMAL
         self.run_id: str | None = None
+        self.since = time.monotonic()
         self.is_known = False
         self.is_heard = False
         self.sent_at = 0.0
@@ -235,6 +236,7 @@ class Supervisor:
             prepared=self.step is Step.PREPARED,
             step=self.step,
             run_id=self.run_id,
+            progress_age_sec=round(time.monotonic() - self.since, 3),
         )
 
     def die(self) -> None:
@@ -288,7 +290,7 @@ class Supervisor:
         self.beat()
 
     def _become(self, step: Step, status: EndpointStatus) -> None:
-        self.step, self.status = step, status
+        self.step, self.status, self.since = step, status, time.monotonic()
 
     def _done(self, step: Step) -> wire.CommandAnswer:
         return wire.CommandAnswer(step=step, epoch=self.epoch, term=self.term, boot_id=self.boot_id, run_id=self.run_id)
@@ -309,9 +311,8 @@ class Supervisor:
 class Fleet:
     """The loop: what is readable, and what is due."""
 
-    def __init__(self, controller_port: int, port: int) -> None:
+    def __init__(self, controller_port: int) -> None:
         self.controller = ("127.0.0.1", controller_port)
-        self.port = port
         self.supervisors: list[Supervisor] = []
         self.answers = self.refused = 0
         self.latencies: list[float] = []
@@ -321,7 +322,8 @@ class Fleet:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         # Every loopback address reaches it, and the address that was reached tells which supervisor was meant.
-        listener = socket.create_server(("0.0.0.0", port), backlog=4096)
+        listener = socket.create_server(("0.0.0.0", 0), backlog=4096)
+        self.port = listener.getsockname()[1]
         listener.setblocking(False)
         self.watch(listener.fileno(), lambda: self._accept(listener))
 
@@ -444,8 +446,8 @@ def _content_length(head: bytes) -> int:
     return 0 if at < 0 else int(lowered[at + len(b"content-length:") :].split(b"\r\n", 1)[0])
 
 
-def main(controller_port: int, port: int) -> None:
-    fleet = Fleet(controller_port, port)
+def main(controller_port: int) -> None:
+    fleet = Fleet(controller_port)
     orders: list[bytes] = []
     pending = b""
 
@@ -464,4 +466,4 @@ def main(controller_port: int, port: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]))
