@@ -20,8 +20,6 @@ from controller.registry import Registry
 from supervisor import wire
 from supervisor.shared.error_window import ErrorWindow
 
-MAX_DIGITS = 9
-"""Of an endpoint's id: more than there are endpoints."""
 REFUSED_WINDOW_SEC = 300.0
 """A supervisor that is refused registers again for ever; the same refusal is told once in this time."""
 
@@ -68,9 +66,7 @@ class Reception:
         return self._registered(answer, message, now)
 
     def heartbeat(self, message: wire.HeartbeatMsg, now: float) -> wire.HeartbeatAnswer:
-        """Raises Unknown, and WireError if an endpoint's id is no number."""
-        if wrong := [id_ for id_ in message.status if not id_.isdecimal() or len(id_) > MAX_DIGITS]:
-            raise wire.WireError(f"status: the endpoint id {wrong[0][:MAX_DIGITS]!r} is not a whole number")
+        """Raises Unknown."""
         self._registry.terms.learn(message.term)
         entry = self._registry.of_key(InstanceKey(message.namespace, message.job_name))
         if entry is None or message.ins_id not in (0, entry.instance.id):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import resource
 import sys
 from pathlib import Path
 
@@ -56,6 +57,12 @@ def command(config: Path | None) -> None:
     sys.exit(_run(settings))
 
 
+def _take_all_descriptors() -> None:
+    """Each supervisor keeps a connection, and the soft limit is often 1,024: it is low for the sake of select(2)."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def _seldom_collect() -> None:
     """A full collection stops the loop for 80 ms where thousands of supervisors are known, and heartbeats alone, whose
     objects need none, brought one on every few seconds: what is loaded by now is never looked at, the rest seldom."""
@@ -65,6 +72,7 @@ def _seldom_collect() -> None:
 
 def _run(settings: Settings) -> int:
     logs.configure(settings.controller.log_level, settings.controller.log_format)
+    _take_all_descriptors()
     _seldom_collect()
     try:
         trio.run(_main, settings)

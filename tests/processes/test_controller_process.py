@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -68,6 +69,12 @@ async def _read_log(process: trio.Process, log: list[str], *, task_status: trio.
             record = json.loads(line)
             if record["message"] == "the controller serves":
                 task_status.started((record["url"], record["probe_url"]))
+
+
+async def test_a_low_soft_limit_of_descriptors_is_raised_for_a_fleets_connections() -> None:
+    async with controller(command=("sh", "-c", 'ulimit -S -n 256 && exec "$@"', "sh", *COMMAND)) as running:
+        soft, hard = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
+        assert soft == hard > 256
 
 
 async def test_it_serves_answers_and_stops_on_sigterm() -> None:
