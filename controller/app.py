@@ -32,6 +32,7 @@ from controller.operators import Operators
 from controller.policy import Policy
 from controller.reception import Reception
 from controller.registry import Registry
+from controller.rollouts import Rollouts
 from controller.settings import Settings
 from controller.strategy.engine_relaunch import EngineRelaunch
 from controller.supervisors import Supervisors
@@ -70,7 +71,7 @@ async def compose(
     reception = Reception(registry)
     add_supervisor_routes(routes, reception, operators, registry, journal)
     add_tool_routes(routes, registry, operators, events, journal)
-    add_operator_routes(routes, registry, operators, journal)
+    add_operator_routes(routes, registry, operators, Rollouts(registry, supervisors, operators), journal)
     add_probe_routes(routes, is_ready, live=UPSTREAM_LIVE, ready=UPSTREAM_READY)
     add_leader_route(
         routes, lambda: wire.LeaderView(role="leader", term=registry.terms.current, leader=leadership.url or None)

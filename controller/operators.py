@@ -44,15 +44,40 @@ class Operators:
 
     def relaunch(self, instance_id: int, reason: str, now: float) -> Recovery:
         """Raises NoSuchInstance, and Conflict if it cannot begin now."""
+        entry = self._startable(instance_id)
+        if entry.instance.held:
+            raise Conflict(f"instance {instance_id} is held: {entry.instance.held}; release it, or reset its failures")
+        return self._registry.open(entry, Cause(RunReason.OPERATOR, reason or "asked by an operator"), now)
+
+    def may_roll_out(self, instance_id: int) -> Instance:
+        """Raises NoSuchInstance, and Conflict if it cannot begin now."""
+        instance = self._startable(instance_id).instance
+        if instance.held and instance.held.by is Holder.OPERATOR:
+            raise Conflict(f"instance {instance_id} is held: {instance.held}; release it first")
+        if unable := [member.address for member in instance.members if not member.knows_reload]:
+            raise Conflict(f"{', '.join(unable)} cannot be rolled out to: its supervisor is of an older version")
+        return instance
+
+    def roll_out(self, instance_id: int, config_digest: str, reason: str, now: float) -> Recovery:
+        """All members have this configuration in their files. What was held for failures has another try with it.
+
+        Raises NoSuchInstance, and Conflict if it cannot begin now, or if it is in force.
+        """
+        entry, instance = self._registry.entry(instance_id), self.may_roll_out(instance_id)
+        if config_digest == instance.spec.config_digest:
+            raise Conflict(f"instance {instance_id} runs the configuration {config_digest} of its files already")
+        why = reason or f"rollout of configuration {config_digest}"
+        self._registry.change(entry, instances.release(instance, why))
+        return self._registry.open(entry, Cause(RunReason.RELOAD, why, config_digest=config_digest), now)
+
+    def _startable(self, instance_id: int) -> Entry:
         entry = self._registry.entry(instance_id)
         instance = entry.instance
         if entry.recovery:
             raise Conflict(f"the run {entry.recovery.run_id} is open: wait for it or abort it")
         if not instance.complete:
             raise Conflict(f"instance {instance_id} is not complete: {assembly.missing(instance)}")
-        if instance.held:
-            raise Conflict(f"instance {instance_id} is held: {instance.held}; release it, or reset its failures")
-        return self._registry.open(entry, Cause(RunReason.OPERATOR, reason or "asked by an operator"), now)
+        return entry
 
     def hold(self, instance_id: int, reason: str, now: float) -> Instance:
         """All its engines are stopped, and stay so until it is released; a run that would start them is ended.

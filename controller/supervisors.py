@@ -173,6 +173,7 @@ def _accepted(request: EngineRestartMsg | StartCmdMsg | StopMsg, body: bytes) ->
         boot_id=answer.boot_id,
         will_exit=answer.will_exit,
         message=answer.message,
+        config_digest=answer.config_digest,
     )
 
 

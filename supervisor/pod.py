@@ -11,12 +11,21 @@ import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+import msgspec
 import trio
 from msgspec.structs import replace
 
 from supervisor import wire
 from supervisor.api.readiness import Readiness, readiness
-from supervisor.configuration import Configuration, identity_of, place_of, ported, read_files, settled_variables
+from supervisor.configuration import (
+    Configuration,
+    config_digest,
+    identity_of,
+    place_of,
+    ported,
+    read_files,
+    settled_variables,
+)
 from supervisor.ending import EXIT_OK, EXIT_RESTART_CONTAINER, Ending
 from supervisor.engine.arbiter import ArbiterTask
 from supervisor.engine.endpoint_engine import EndpointEngine, Here
@@ -26,6 +35,7 @@ from supervisor.engine.model.draining import DrainSettings
 from supervisor.engine.model.freeze import FreezeLimits
 from supervisor.engine.model.operation import OperationSettings
 from supervisor.engine.model.rules import coordinated_rules, standalone_rules
+from supervisor.engine.operator import CommandRefused
 from supervisor.engine.pod_engine import PodEngine
 from supervisor.engine.pod_engine import Surroundings as EngineSurroundings
 from supervisor.engine.register_manager import RegisterManager, ServicePorts
@@ -36,7 +46,7 @@ from supervisor.host import Host
 from supervisor.pod_events import PodEvents
 from supervisor.pod_metrics import Gauges, PodMetrics
 from supervisor.process.drops import Drop
-from supervisor.reload import Files, Reloads, Workshop
+from supervisor.reload import Files, ReloadRefused, Reloads, Workshop
 from supervisor.service.exit_archive import ExitArchive
 from supervisor.service.exits import Exits
 from supervisor.service.launch import unit_launch
@@ -48,6 +58,7 @@ from supervisor.service.units import Units
 from supervisor.settings import differing_keys, shutdown_timeout
 from supervisor.start_limits import StartLimits
 from supervisor.unit import endpoints as ports
+from supervisor.unit.errors import ConfigurationError
 from supervisor.unit.events import RecordEnding
 from supervisor.unit.graph import Graph
 from supervisor.unit.model import Engine, EngineStart, RestartWith, Unit
@@ -111,6 +122,8 @@ class Pod:
             supervision = self._supervise(endpoints, nm_port)
             self.supervisions[supervision.engine.name] = supervision
         self.reloads = Reloads(self.units, Workshop(self._service, self._definition, self._in_gang), self._read_files)
+        for supervision in self.supervisions.values():
+            supervision.node_manager.read_files = partial(self._reload_for_rollout, supervision)
 
     @property
     def supervision(self) -> EngineSupervision | None:
@@ -291,6 +304,33 @@ class Pod:
 
     # --- the engine ----------------------------------------------------------------------------------------------
 
+    async def _reload_for_rollout(self, supervision: EngineSupervision) -> str:
+        try:
+            outcome = await self.reloads.reload("the controller, for a rollout")
+        except ReloadRefused as refused:
+            raise CommandRefused(wire.ErrorCode.BUSY, str(refused)) from refused
+        except ConfigurationError as error:
+            problems = "; ".join(str(problem) for problem in error.problems)
+            raise CommandRefused(wire.ErrorCode.FAILED, f"wrong files, nothing was changed: {problems}") from error
+        names = {service.unit.name for service in supervision.engine.services}
+        if stuck := [each for each in outcome.verdicts if each.name in names and each.held and each.waits is None]:
+            words = f"{stuck[0].name}: {', '.join(stuck[0].held)}: {stuck[0].reason}"
+            raise CommandRefused(wire.ErrorCode.FAILED, words)
+        return self._digest_of(supervision, self.reloads.declared)
+
+    async def _take_declaration(self, name: str) -> str:
+        """Of the engine whose file has this name."""
+        supervision = self.supervisions[name]
+        await self.reloads.roll_out([service.unit.name for service in supervision.engine.services])
+        digest = self._digest_of(supervision, lambda name: self.units.get(name).unit)
+        registration = supervision.registration
+        registration.identity = msgspec.structs.replace(registration.identity, config_digest=digest)
+        return digest
+
+    def _digest_of(self, supervision: EngineSupervision, declared: Callable[[str], Unit]) -> str:
+        first = supervision.engine.services[0].unit.name
+        return config_digest(declared(first), self._configuration.environment)
+
     def _first_of_gang(self) -> Service:
         assert self.supervision is not None, "only one rank of a gang asks"
         return self.supervision.engine.services[0]
@@ -329,6 +369,7 @@ class Pod:
                 ),
                 services=tuple(self.units.get(endpoint.name) for endpoint in endpoints),
                 dependencies_active=lambda: self.units.dependencies.active(unit.name),
+                take_declaration=partial(self._take_declaration, unit.engine.declared_by),
                 write_stdout=self._host.write_stdout,
             ),
             RegisterManager(identity, _service_ports(unit.engine), state_dir),

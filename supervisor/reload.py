@@ -8,7 +8,7 @@ cannot be refused, so it is remembered, once, and carried out afterwards. Settin
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -19,6 +19,7 @@ from supervisor.service.rearrangement import Definition, Rearrangement
 from supervisor.service.service import Service
 from supervisor.service.units import Units
 from supervisor.unit.errors import ConfigurationError, Problem
+from supervisor.unit.graph import Graph
 from supervisor.unit.model import Unit
 from supervisor.unit.reload import Change, Deed, Standing, Verdict, graph_of, judge
 from supervisor.unit.states import RunState
@@ -74,6 +75,8 @@ class Reloads:
         self._units = units
         self._workshop = workshop
         self._read = read
+        self._waiting: Mapping[str, Unit] = {}
+        """Declarations that the last reload has held back for a rollout."""
         self._running: _Run | None = None
         self._closed: str | None = None
         """Why nothing is reloaded any more."""
@@ -121,6 +124,20 @@ class Reloads:
                 raise ConfigurationError([_goes_round(verb, circle, files.units)])
         return Outcome(verdicts, files.settings)
 
+    def declared(self, name: str) -> Unit:
+        """As it is in force after the next rollout."""
+        return self._waiting.get(name) or self._units.get(name).unit
+
+    async def roll_out(self, names: Collection[str]) -> None:
+        """What was held back for these units, which are stopped, is in force when this returns."""
+        waiting = {name: unit for name, unit in self._waiting.items() if name in names}
+        graph = Graph.of([waiting.get(service.unit.name) or service.unit for service in self._units])
+        redefined = {name: self._workshop.define(unit) for name, unit in waiting.items()}
+        await self._units.rearrange(Rearrangement(graph, redefined=redefined), asked_by=RELOAD, reason="rolled out")
+        self._waiting = {name: unit for name, unit in self._waiting.items() if name not in names}
+        for name in waiting:
+            self._units.get(name).changed_keys = ()
+
     def close(self, reason: str) -> None:
         """The pod leaves: what a reload would start, the end would stop."""
         self._closed = f"this pod leaves ({reason}): nothing is reloaded any more"
@@ -147,6 +164,8 @@ class Reloads:
             run.error = refused
             log.error("reload asked for by %s: %s; nothing was changed", run.asked_by, refused)
         finally:
+            if run.outcome is None and run.error is None:
+                run.error = ReloadRefused("broken off: this supervisor is ending")
             self._running = None
             run.over.set()
 
@@ -194,6 +213,7 @@ class Reloads:
         )
 
     def _mark(self, verdicts: Sequence[Verdict]) -> None:
+        self._waiting = {each.name: each.waits for each in verdicts if each.waits is not None}
         held = {each.name: each.held for each in verdicts}
         for service in self._units:
             service.changed_keys = held.get(service.unit.name, ())

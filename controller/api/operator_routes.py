@@ -1,16 +1,17 @@
-"""What operators ask of a whole instance, beside its relaunch: that it is held, released, ended."""
+"""What operators ask of a whole instance, beside its relaunch: that it is held, released, rolled out, ended."""
 
 from __future__ import annotations
 
 import trio
 
 from controller.api.routes import Routes
-from controller.api.views import instance_view
+from controller.api.views import instance_view, open_run_view
 from controller.clock import wall_clock
 from controller.journal import Journal
 from controller.model.instance import Instance
 from controller.operators import Operators
 from controller.registry import Registry
+from controller.rollouts import Rollouts
 from supervisor import wire
 from supervisor.shared.http_app import caller
 from supervisor.shared.tokens import Role
@@ -18,7 +19,9 @@ from supervisor.shared.tokens import Role
 NO_INSTANCE = {404: "no living instance has this id"}
 
 
-def add_operator_routes(routes: Routes, registry: Registry, operators: Operators, journal: Journal) -> None:
+def add_operator_routes(
+    routes: Routes, registry: Registry, operators: Operators, rollouts: Rollouts, journal: Journal
+) -> None:
     async def changed(instance: Instance) -> wire.InstanceView:
         """Written down before it is answered."""
         await journal.keep(instance.key)
@@ -46,6 +49,23 @@ def add_operator_routes(routes: Routes, registry: Registry, operators: Operators
     async def release(message: wire.Reason, instance_id: int) -> wire.InstanceView:
         """Let an instance that is held be started again."""
         return await changed(operators.release(instance_id, message.reason, trio.current_time()))
+
+    @routes.post(
+        "/v1/instances/<int:instance_id>/rollout",
+        message=wire.Reason,
+        status=202,
+        answer=wire.RunView,
+        errors=NO_INSTANCE
+        | {
+            409: "a run is open, members are missing, an operator holds it, files are wrong, differ, or say nothing new"
+        },
+        location=lambda run: f"/v1/relaunches/{run.id}",
+    )
+    async def rollout(message: wire.Reason, instance_id: int) -> wire.RunView:
+        """Start the engines of an instance with what the unit files in all its pods say now."""
+        recovery = await rollouts.begin(instance_id, message.reason)
+        now = trio.current_time()
+        return open_run_view(recovery, instance_id, now, wall_clock(now))
 
     @routes.post("/v1/reset-failed", answer=wire.Said)
     async def reset_all_failed() -> wire.Said:

@@ -92,6 +92,26 @@ def relaunch(
     _show_run(until_closed(controller, run) if wait else run, as_json)
 
 
+@_verb("rollout")
+@reason_option
+@wait_option
+def rollout(
+    instance: str, reason: str, wait: bool, url: str, token_file: Path | None, tls_dir: Path | None, as_json: bool
+) -> None:
+    """Start the engines of INSTANCE with what the unit files in all its pods say now.
+
+    Every pod reads its files first. Where they are wrong, or not the same in all pods yet, nothing is touched and the
+    difference is named: exits 1. A relaunch goes on with what the engines had.
+
+    \b
+    Example: podvisor rollout llama-70b --wait
+    """
+    controller = ControllerClient(url, token_file, tls_dir)
+    id_ = instance_id(controller, instance)
+    run = controller.post(f"/v1/instances/{id_}/rollout", wire.Reason(reason=reason), wire.RunView)
+    _show_run(until_closed(controller, run) if wait else run, as_json)
+
+
 @command.command("reset-failed")
 @click.argument("instance", required=False, shell_complete=known_instances)
 @controller_options

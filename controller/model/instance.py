@@ -318,6 +318,11 @@ def epoch_commanded(instance: Instance, epoch: int) -> Instance:
     return replace(instance, highest_epoch=max(instance.highest_epoch, epoch))
 
 
+def reconfigure(instance: Instance, config_digest: str) -> Instance:
+    """ConfigurationTaken of a run."""
+    return replace(instance, spec=replace(instance.spec, config_digest=config_digest))
+
+
 def abandon(instance: Instance, now: float) -> Instance:
     """EpochAbandoned of a run."""
     return replace(instance, abandoned_epoch=instance.epoch, abandoned_at=now)

@@ -113,6 +113,10 @@ class Member:
         return "hold" in self.features
 
     @property
+    def knows_reload(self) -> bool:
+        return "reload" in self.features
+
+    @property
     def last_heard(self) -> float:
         return self.observation.received_at if self.observation else self.registered_at
 

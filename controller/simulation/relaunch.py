@@ -174,6 +174,8 @@ class Relaunch:
                 registry.change(entry, instances.deactivate(entry.instance, reason, now))
             case exchange.EpochBegins(epoch, _):
                 registry.change(entry, instances.begin_epoch(entry.instance, epoch))
+            case exchange.ConfigurationTaken(digest, _):
+                registry.change(entry, instances.reconfigure(entry.instance, digest))
             case exchange.EpochAbandoned(_):
                 registry.change(entry, instances.abandon(entry.instance, now))
             case exchange.InstanceHeld(held):

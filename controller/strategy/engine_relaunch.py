@@ -292,6 +292,8 @@ class _Execution:
             case exchange.EpochBegins(epoch, _):
                 registry.change(entry, instances.begin_epoch(entry.instance, epoch))
                 await self._journal.keep(entry.instance.key)
+            case exchange.ConfigurationTaken(digest, _):
+                registry.change(entry, instances.reconfigure(entry.instance, digest))
             case exchange.EpochAbandoned(_):
                 registry.change(entry, instances.abandon(entry.instance, now))
                 await self._journal.keep(entry.instance.key)

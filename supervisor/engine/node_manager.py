@@ -6,9 +6,11 @@ state: the operation belongs to the operator, the process to the pod engine.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 import trio
+from msgspec.structs import replace
 
 from supervisor import wire
 from supervisor.engine.endpoint_engine import EndpointEngine
@@ -16,25 +18,36 @@ from supervisor.engine.model import progress
 from supervisor.engine.model.arbiter import Situation
 from supervisor.engine.model.commands import Command
 from supervisor.engine.model.status import Judgement, judge
-from supervisor.engine.operator import Operator
+from supervisor.engine.operator import CommandRefused, Operator
 from supervisor.engine.pod_engine import PodEngine
-from supervisor.wire import EndpointStatus, Step
+from supervisor.engine.register_manager import RegisterManager
+from supervisor.wire import EndpointStatus, ErrorCode, Step
+
+
+async def nothing_to_read() -> str:
+    """Before the pod is put together."""
+    raise CommandRefused(ErrorCode.BUSY, "this supervisor has just begun: ask again")
 
 
 class NodeManager:
     def __init__(
-        self, operator: Operator, engine: PodEngine, identity: wire.SupervisorIdentity, *, coordinated: bool
+        self, operator: Operator, engine: PodEngine, registration: RegisterManager, *, coordinated: bool
     ) -> None:
         self._operator = operator
         self._engine = engine
-        self._identity = identity
+        self._registration = registration
         self._coordinated = coordinated
+        self.read_files: Callable[[], Awaitable[str]] = nothing_to_read
+        """Reload the unit files; the digest that the engine would have. Raises CommandRefused: nothing was changed."""
         self.dependencies_active = False
         """Kept by whoever watches the units: an engine that was never started is prepared once they are."""
 
     async def command(self, command: Command) -> wire.CommandAnswer:
-        """See `Operator.command`."""
-        return await self._operator.command(command)
+        """See `Operator.command`. A reload is carried out beside the engine's operation."""
+        answer = await self._operator.command(command)
+        if isinstance(command, wire.EngineRestartMsg) and command.action is wire.Action.RELOAD:
+            return replace(answer, config_digest=await self.read_files())
+        return answer
 
     def heard(self, run_id: str | None) -> None:
         """The controller asked for our status."""
@@ -48,6 +61,10 @@ class NodeManager:
     def resume(self) -> wire.CommandAnswer:
         self._operator.feed(progress.Resumed())
         return self._answer()
+
+    @property
+    def _identity(self) -> wire.SupervisorIdentity:
+        return self._registration.identity
 
     def judgements(self) -> dict[int, Judgement]:
         """By endpoint id."""

@@ -78,6 +78,9 @@ class Effects(Protocol):
     async def stop_engine(self, reason: str) -> None:
         """Until the whole tree is gone. Raises EffectFailed naming what survived."""
 
+    async def take_configuration(self, digest: str) -> None:
+        """Of a stopped engine: what a reload has held back is in force. Raises EffectFailed if that is not `digest`."""
+
     async def clean(self, placement: StartCmdMsg) -> None:
         """Wait for the engine's dependencies, then pass the hygiene gate. Raises EffectFailed."""
 
@@ -246,6 +249,8 @@ class Operator:
 
     async def _prepare(self, action: PrepareEngines) -> None:
         await self._effects.stop_engine(action.reason)
+        if action.config_digest is not None:
+            await self._effects.take_configuration(action.config_digest)
         self.feed(progress.Stopped(action.serial))
         await self._effects.clean(action.placement)
         self.feed(progress.Clean(action.serial))

@@ -54,6 +54,8 @@ class Surroundings(msgspec.Struct, frozen=True):
     services: tuple[Service, ...]
     """Of the endpoints, in their order; they are made from one unit file."""
     dependencies_active: Callable[[], Awaitable[None]]
+    take_declaration: Callable[[], Awaitable[str]]
+    """What a reload has held back for these services is in force; of which digest it is. They must be stopped."""
     write_stdout: Callable[[bytes], None]
     """Straight to the container's, past the output of units."""
 
@@ -101,6 +103,11 @@ class PodEngine:
         survivors = await self._stop_all(reason)
         if survivors:
             raise EffectFailed(f"the old engine cannot be ended: {', '.join(survivors)}")
+
+    async def take_configuration(self, digest: str) -> None:
+        taken = await self._with.take_declaration()
+        if taken != digest:
+            raise EffectFailed(f"the configuration here is {taken}, and not {digest} as in the gang's other pods")
 
     async def clean(self, placement: StartCmdMsg) -> None:
         try:

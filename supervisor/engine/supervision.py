@@ -76,9 +76,7 @@ class EngineSupervision:
         self.engine = PodEngine(surroundings, lambda: self.operator.state, lambda event: self.operator.feed(event))
         secrets = surroundings.here.secrets
         self.operator = Operator(operation, settings.operation, self.engine, end_supervisor, observers, secrets)
-        self.node_manager = NodeManager(
-            self.operator, self.engine, registration.identity, coordinated=settings.coordinated
-        )
+        self.node_manager = NodeManager(self.operator, self.engine, registration, coordinated=settings.coordinated)
         self.drain = Drain(settings.drain, self.operator, self.engine)
         self.changed = Changes()
         """Anything that a heartbeat or a report may have to tell."""

@@ -64,6 +64,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """Where the deed is not what one would expect."""
     becomes: Unit | None = None
     """The declaration that is in force afterwards; None when it is here no more."""
+    waits: Unit | None = None
+    """The declaration that a rollout by the controller brings into force."""
 
     @property
     def held(self) -> tuple[str, ...]:
@@ -147,7 +149,7 @@ def _compared(here: Standing, declared: Unit) -> Verdict:
     if any(change.key in _CHANGES_HANDS for change in found):
         return replace(verdict, deed=Deed.HOLD, reason=ENGINE)
     if here.gang:
-        return replace(verdict, deed=Deed.HOLD, reason=GANG)
+        return replace(verdict, deed=Deed.HOLD, reason=GANG, waits=declared)
     if here.kept_down_by is not None:
         return replace(verdict, reason=f"stays down: stopped by {here.kept_down_by}", becomes=declared)
     return replace(verdict, deed=Deed.RESTART, becomes=declared)

@@ -24,7 +24,7 @@ from supervisor.wire.vocabulary import (
 PROTOCOL = 1
 """Raised when a message changes its meaning; absent on the wire means the reference system's form."""
 
-FEATURES = ("prepare", "epoch", "orders", "hold")
+FEATURES = ("prepare", "epoch", "orders", "hold", "reload")
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -282,6 +282,8 @@ class EngineRestartMsg(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """The boot the sender means; another boot answers 409 wrong_boot."""
     start: StartCmdMsg | None = None
     """The new placement, already with `prepare`; its epoch must equal the outer one."""
+    config_digest: str | None = None
+    """With `prepare`: what `reload` has said, to be taken in force; without it the engine keeps what it had."""
     recovery: str | None = None
     """With `recover`: which one is meant, as `token_reinference` or `uce`; RecoverExec is told."""
     fault_code: int | None = None
@@ -311,6 +313,8 @@ class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Answer to abort: whether the arbiter now ends this supervisor (its engine is dead or prepared)."""
     recovery: RecoveryState | None = None
     """Answer to recover."""
+    config_digest: str | None = None
+    """Answer to reload: of what the files say now."""
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):

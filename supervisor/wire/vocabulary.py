@@ -101,6 +101,8 @@ class Action(StrEnum):
     """Start what was prepared in this run and epoch."""
     HOLD = "hold"
     """Stop the engines' whole trees, and nothing follows: an operator holds the gang."""
+    RELOAD = "reload"
+    """Read the unit files again, and say which configuration the engine would have; it goes on with the one it has."""
     RECOVER = "recover"
     """Ask the running engine to recover without a restart (RecoverHttp, RecoverExec)."""
 

@@ -320,7 +320,7 @@ class Life(RuleBasedStateMachine):
     def carry_out(self, actions: tuple[Action, ...]) -> None:
         for action in actions:
             match action:
-                case PrepareEngines(serial, asked, _):
+                case PrepareEngines(serial, asked):
                     assert asked.epoch == self.state.epoch
                     self.begin(Work(serial, starts=None))
                 case HoldEngines(serial, _):

@@ -229,6 +229,7 @@ def _command(run: Run, row: Progress, action: Command) -> EngineRestartMsg:
         run_id=run.id,
         boot_id=row.member.boot_id,
         start=_placement(run, row) if places else None,
+        config_digest=run.cause.config_digest if action is Command.PREPARE else None,
         reason=run.cause.text,
     )
 

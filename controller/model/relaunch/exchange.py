@@ -42,6 +42,7 @@ class Accepted:
     boot_id: str | None = None
     will_exit: bool | None = None
     message: str = ""
+    config_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,14 @@ class EpochBegins:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigurationTaken:
+    """`instance.reconfigure`: what all members have in force from now on."""
+
+    config_digest: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class EpochAbandoned:
     """An operator gave this relaunch up: `instance.abandon`, so that the same fault opens no other run."""
 
@@ -259,6 +268,7 @@ Action = (
     | SaveBudget
     | InstanceInactive
     | EpochBegins
+    | ConfigurationTaken
     | EpochAbandoned
     | InstanceHeld
     | EpochLeft

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from controller.model.budget import Granted, next_run
+from controller.model.budget import Budget, BudgetKey, Granted, next_run
 from controller.model.relaunch.answers import why_not_ready
 from controller.model.relaunch.dispatch import enter
 from controller.model.relaunch.ending import clean_up, close, done
-from controller.model.relaunch.exchange import Action, Emit, EpochBegins, Level, SaveBudget
+from controller.model.relaunch.exchange import Action, ConfigurationTaken, Emit, EpochBegins, Level, SaveBudget
 from controller.model.relaunch.phase_two import enter_phase_two, spares_dispatched
 from controller.model.relaunch.rejoin import is_back, is_paid, lose, may_rejoin, pay, seat_newcomers, wait_in_place
 from controller.model.relaunch.run import Cause, Outcome, Progress, Run, RunReason, RunStep, Stage
@@ -167,7 +167,12 @@ def _enter_start(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
     lasts = run.settings.engine_relaunch_prepare_timeout_sec
     run = replace(run, rejoin_until=None)
     run, journal = enter(run, RunStep.START, now, lasts=lasts, reason=reason)
-    return run, (*journal, EpochBegins(run.epoch, reason))
+    digest = run.cause.config_digest
+    if digest is None:
+        return run, (*journal, EpochBegins(run.epoch, reason))
+    # What fails from here on is the new configuration's.
+    run = replace(run, budget=Budget(BudgetKey(run.instance.key, digest)))
+    return run, (*journal, ConfigurationTaken(digest, run.cause.text), EpochBegins(run.epoch, reason))
 
 
 def _hopeless(run: Run) -> str | None:

@@ -21,6 +21,8 @@ class RunReason(StrEnum):
     OPERATOR = "operator"
     HOLD = "hold"
     """It ends with all engines stopped."""
+    RELOAD = "reload"
+    """All start with the configuration that their files have now."""
 
 
 class RunStep(StrEnum):
@@ -62,6 +64,8 @@ class Cause:
     """A probe failed, no process died: if all are NORMAL when asked, nothing is touched."""
     reporter: MemberKey | None = None
     """It was told that a recovery follows, and so froze itself."""
+    config_digest: str | None = None
+    """Of the configuration to be taken; None: engines keep what they had."""
     hardware: bool = False
     """A device is gone: phase 2 at once, because nothing in place can help."""
 

@@ -19,6 +19,7 @@ from supervisor.engine.model.fencing import (
     refuse_hold,
     refuse_operation,
     refuse_recovery,
+    refuse_reload,
     refuse_stop,
     stale_epoch,
 )
@@ -77,6 +78,9 @@ def decide(state: Operation, command: Command, settings: OperationSettings, now:
             return hold(state, command, settings, now)
         case EngineRestartMsg(action=Action.RECOVER):
             return recover(state, command, settings)
+        case EngineRestartMsg(action=Action.RELOAD):
+            # Files are no part of the operation: whoever reads them asks first whether that may be.
+            return state, (), refuse_reload(state, command) or Accepted(state.epoch, frozenset(Step))
         case _:
             raise AssertionError(f"no such action: {command.action}")
 
@@ -199,13 +203,17 @@ def stop(state: Operation, message: StopMsg, settings: OperationSettings, now: f
 
 
 def begin_prepare(
-    state: Operation, placement: StartCmdMsg, settings: OperationSettings, now: float
+    state: Operation,
+    placement: StartCmdMsg,
+    settings: OperationSettings,
+    now: float,
+    config_digest: str | None = None,
 ) -> tuple[Operation, tuple[OperationAction, ...]]:
     """-> STOPPING, frozen, in the epoch and run that `state` already names; also used by `progress.py`."""
     # Recorded parameters are those of an older epoch; the engine's environment names the one it runs in.
     placement = replace(placement, epoch=state.epoch)
     begun = replace(_stopping(state, settings, now), placement=placement)
-    return begun, (PrepareEngines(begun.serial, placement, begun.reason),)
+    return begun, (PrepareEngines(begun.serial, placement, begun.reason, config_digest),)
 
 
 def _begin_hold(
@@ -280,7 +288,7 @@ def _prepare(
     if placement is None:
         return state, (), Refused(ErrorCode.NOT_STARTED, "no engine was ever started here and no placement was given")
     named = replace(_named(state, message), start_when_prepared=then_start)
-    accepted, actions = begin_prepare(named, placement, settings, now)
+    accepted, actions = begin_prepare(named, placement, settings, now, message.config_digest)
     return accepted, actions, Accepted(accepted.epoch, until)
 
 

@@ -57,6 +57,16 @@ def refuse_hold(state: Operation, message: EngineRestartMsg) -> Refused | None:
     return None
 
 
+def refuse_reload(state: Operation, message: EngineRestartMsg) -> Refused | None:
+    """It touches no engine, but an order that is out of date is none (I5)."""
+    refused = fence(state, message)
+    if refused is None and _is_foreign(state, message.instance_id):
+        return _wrong_instance(state, message.instance_id)
+    if refused is None and message.epoch is not None and message.epoch < state.epoch:
+        return stale_epoch(state, message.epoch)
+    return refused
+
+
 def refuse_recovery(state: Operation, message: EngineRestartMsg, settings: OperationSettings) -> Refused | None:
     """A recovery that joins nothing: only an engine that runs, and the one that is meant, can be asked."""
     if _is_foreign(state, message.instance_id):

@@ -154,6 +154,8 @@ class PrepareEngines(msgspec.Struct, frozen=True):
     serial: int
     placement: StartCmdMsg
     reason: str
+    config_digest: str | None = None
+    """Of the declaration that is to be in force from now on; None: the one that is."""
 
 
 class HoldEngines(msgspec.Struct, frozen=True):
