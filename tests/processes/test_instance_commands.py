@@ -55,6 +55,9 @@ async def test_an_instance_is_held_released_and_ended_by_its_name() -> None:
         refused = await podvisor("instance", "relaunch", "llm", *there)
         assert (refused.returncode, refused.stdout) == (1, b"")
         assert "release it" in refused.stderr.decode()
+        kept = await podvisor("rollout", "llm", *there)
+        assert (kept.returncode, kept.stdout) == (1, b"")
+        assert "release it first" in kept.stderr.decode()
         waiting = await podvisor("instance", "release", "default/llm", "--json", *there)
         assert json.loads(waiting.stdout)["held"] is None
         again = await podvisor("release", "llm", *there)

@@ -258,3 +258,31 @@ async def test_F18_a_restored_volume_relaunches_nothing_that_serves(autojump_clo
         gang[0].kill_engine()
         assert (await world.until_active(epoch=4)).epoch == 4
         assert world.it.registry.terms.current >= world.lives[-2].registry.terms.current
+
+
+async def post(world: World, verb: str) -> None:
+    answer = await world.client.post(f"/v1/instances/{world.instance().id}/{verb}", json={"reason": "maintenance"})
+    assert answer.status_code == 202, answer.text
+
+
+@pytest.mark.parametrize("hold_sec", [0.0, 0.01, 30.0])
+async def test_what_an_operator_holds_stays_so_under_the_next_controller(
+    autojump_clock: MockClock, tmp_path: Path, hold_sec: float
+) -> None:
+    """Also where it was told and not done yet: the run is resumed, or what is needed opens another."""
+    async with open_world(elect=journal_in(tmp_path)) as world:
+        gang = world.add_gang(size=2)
+        before = await world.until_active()
+        await post(world, "hold")
+        await trio.sleep(hold_sec)
+        await stopped_for(world, 20)
+        held = world.instance()
+        assert held.id == before.id
+        assert str(held.held) == "maintenance"
+        await world.until(lambda: not any(fake.engine_alive for fake in gang), within=60)
+        await trio.sleep(300)
+        assert not any(fake.engine_alive for fake in gang)
+        assert [fake.boots for fake in gang] == [1, 1]
+        await post(world, "release")
+        await world.until_active(epoch=2)
+        assert [fake.boots for fake in gang] == [1, 1]

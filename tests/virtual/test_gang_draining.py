@@ -182,3 +182,17 @@ async def test_all_engines_of_a_pod_finish_their_requests(autojump_clock: MockCl
         stopped = [record.who for record in gang.did("stopped")[-4:]]
         assert stopped == [first.ip] * 2 + [second.ip] * 2
         assert [run.reason for run in gang.runs] == ["assemble"]
+
+
+async def test_a_held_gang_that_is_asked_to_stop_goes_at_once_and_without_alarm(autojump_clock: MockClock) -> None:
+    async with open_gang(script=Script(stop_sec=REQUESTS_SEC), supervisor=PATIENT) as gang:
+        await gang.until_active()
+        await gang.pods[0].it.operations.change("engine", "stop", asked_by="ana", local=False)
+        await trio.sleep(60)
+        events = len(gang.events)
+        began = terminate(*gang.pods)
+        await gang.until(lambda: all(pod.ended for pod in gang.pods), within=60)
+        assert trio.current_time() - began < 3, "there are no requests to finish"
+        await gang.until(lambda: gang.instance is None, within=2)
+        assert alarms(gang, events) == []
+        assert [run.reason for run in gang.runs] == ["assemble", "hold"]
