@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
+import httpx
 import pytest
 import trio
 from trio.testing import MockClock
@@ -31,8 +33,13 @@ class EventSource:
         """Connect, and read on until so many events and comments were seen in all."""
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": self.last_id} if self.last_id else {})
         url = f"/v1/events{self.query}"
+        client = self.world.client
+        with trio.fail_after(1000):
+            await self._read(client.stream("GET", url, headers=headers, timeout=1000), until, comments)
+
+    async def _read(self, stream: AbstractAsyncContextManager[httpx.Response], until: int, comments: int) -> None:
         data: list[str] = []
-        async with self.world.client.stream("GET", url, headers=headers, timeout=1000) as answer:
+        async with stream as answer:
             assert answer.headers["Content-Type"] == "text/event-stream"
             async for line in answer.aiter_lines():
                 name, _, value = line.partition(": ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -193,11 +194,14 @@ async def test_lists_show_only_what_lies_in_the_callers_namespaces(autojump_cloc
         guarded.controller.events.append("controller", "of the whole fleet")
 
         async def seen(token: str) -> tuple[set[str], int, set[str | None]]:
+            metrics = (await guarded.ask(token, "GET", "/metrics")).text
+            measured = set(re.findall(r'podvisor_heartbeat_seconds{.*namespace="([^"]+)"', metrics))
             instances = (await guarded.ask(token, "GET", "/v1/instances")).json()["instances"]
             runs = (await guarded.ask(token, "GET", "/v1/relaunches")).json()["relaunches"]
             events = (await guarded.ask(token, "GET", "/v1/events?follow=0")).text.splitlines()
+            assert measured == {view["namespace"] for view in instances}
             return (
-                {view["namespace"] for view in instances},
+                measured,
                 len(runs),
                 {json.loads(line).get("namespace") for line in events},
             )
@@ -231,6 +235,12 @@ async def test_a_refused_caller_is_named_in_the_log_once_and_his_token_never(
     assert "this token is not the right one" in told[0]
     assert told[1].endswith("needs the role operate; this token grants read in namespace team-a")
     assert "s3cret" not in caplog.text
+
+
+def test_what_names_no_instance_and_yet_changes_something_is_known_and_looked_at_below() -> None:
+    """Nobody else checks in which namespaces such a route may change anything."""
+    unnamed = {route.path for route in ROUTES if route.role is Role.OPERATE and not route.variables}
+    assert unnamed == {"/v1/reset-failed"}
 
 
 async def test_what_names_no_instance_changes_only_those_of_the_callers_namespaces(
