@@ -4,6 +4,7 @@ Real llama-server, Redis and node-exporter, podvisor as PID 1 in each pod, a con
 """
 
 import re
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ QUICK: Mapping[str, Mapping[str, object]] = {
     "supervisor": {"heartbeat_interval_seconds": 0.5, "role": "union"},
 }
 ONE_EACH = {**QUICK, "parallel": {"dp_size": 2}}
+RESTART_ALL: Tables = {"fault_tolerance_config": {"on_member_lost": "restart-all"}}
 
 
 def units(model: Path) -> dict[str, str]:
@@ -198,7 +200,7 @@ async def test_F22_a_silent_half_is_noticed_and_both_halves_are_relaunched(stage
 @pytest.mark.seed("S23")
 async def test_S03_an_unreachable_supervisor_means_containers_restart_at_once(stage: Stage) -> None:
     """The link of the healthy pod is cut: phase 2, both containers leave with 255, and both come together again."""
-    async with stage.gang(LLAMA_SERVER, supervisor_settings=ONE_EACH) as running:
+    async with stage.gang(LLAMA_SERVER, supervisor_settings=ONE_EACH, controller_settings=RESTART_ALL) as running:
         network = running.network
         first = await running.instance(is_active)
         await network.cut(network.pods[1])
@@ -212,6 +214,60 @@ async def test_S03_an_unreachable_supervisor_means_containers_restart_at_once(st
         assert second["id"] == first["id"]
         for rank in (0, 1):
             await complete(running, rank)
+
+
+def kill_supervisor(running: Cluster, rank: int) -> None:
+    """SIGKILL to PID 1: its container ends, and everything in it."""
+    container = running.supervisors[rank].container
+    assert container is not None
+    container.kill(signal.SIGKILL)
+
+
+def statuses(running: Cluster) -> list[str]:
+    """What the instance became, one after the other."""
+    log = running.controller.logs[-1].read_text(errors="replace")
+    return re.findall(r'"message": ?"\w+ -> (\w+):', log)
+
+
+@pytest.mark.seed("S28")
+@pytest.mark.seed("S26")
+async def test_S28_a_killed_supervisor_costs_the_other_pod_its_engine_and_nothing_else(stage: Stage) -> None:
+    async with stage.gang(LLAMA_SERVER, supervisor_settings=ONE_EACH) as running:
+        first = await running.instance(is_active)
+        said = [await complete(running, rank) for rank in (0, 1)]
+        before = await pids(running, 1)
+
+        kill_supervisor(running, 0)
+        second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
+
+        assert second["id"] == first["id"]
+        assert running.supervisors[0].restart_count == 1
+        assert running.supervisors[1].exit_codes == []
+        after = await pids(running, 1)
+        for name in (*STAYS, "supervisor"):
+            assert after[name] == before[name], name
+        assert after["engine"] != before["engine"]
+        assert await is_gone(running, 1, before["engine"])
+        assert [len(banners(running, rank)) for rank in (0, 1)] == [0, 1]
+        assert [await complete(running, rank) for rank in (0, 1)] == said
+        assert [status for status in statuses(running) if status != "initial"] == ["active", "inactive", "active"]
+        assert [run["reason"] for run in await relaunches(running)] == ["rejoin", "assemble"]
+
+
+@pytest.mark.seed("S28")
+@pytest.mark.seed("S23")
+async def test_S28_with_restart_all_the_other_container_restarts_too_and_nothing_oscillates(stage: Stage) -> None:
+    async with stage.gang(LLAMA_SERVER, supervisor_settings=ONE_EACH, controller_settings=RESTART_ALL) as running:
+        first = await running.instance(is_active)
+        kill_supervisor(running, 0)
+        second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
+
+        assert second["id"] == first["id"]
+        assert running.supervisors[1].exit_codes == [255]
+        for rank in (0, 1):
+            assert running.supervisors[rank].restart_count == 1
+            await complete(running, rank)
+        assert [status for status in statuses(running) if status != "initial"] == ["active", "inactive", "active"]
 
 
 async def lives(running: Cluster, rank: int) -> list[int]:
