@@ -20,7 +20,7 @@ from controller.model.assembly import Joined, Rejected
 from controller.model.budget import reset, stable_at
 from controller.model.instance import InstanceStatus
 from controller.model.member import InstanceKey, Member
-from controller.model.relaunch.exchange import Answer, Heartbeat, Probe
+from controller.model.relaunch.exchange import Answer, Heartbeat, Probe, TurnCame
 from controller.operators import Operators
 from controller.reception import Reception
 from controller.recovery import Recovery
@@ -167,7 +167,7 @@ class ControlPlane:
 
     def _settle(self) -> None:
         """Until the registry wants nothing more and no run has anything left to read."""
-        while self._begin_what_is_wanted() or self._let_runs_read():
+        while self._begin_what_is_wanted() or self._let_runs_read() or self._let_runs_go_on():
             pass
         touched, self._touched = self._touched, set()
         for key in sorted(touched):
@@ -177,6 +177,17 @@ class ControlPlane:
     def _let_runs_read(self) -> bool:
         took = [relaunch.drain_inbox() for relaunch in list(self._relaunches.values())]
         return any(took)
+
+    def _let_runs_go_on(self) -> bool:
+        """Those whose containers are all there again, for whom no turn was free."""
+        waiting = [relaunch for relaunch in self._relaunches.values() if relaunch.wants_turn][: self._turns]
+        for relaunch in waiting:
+            self.wants_turn(relaunch)
+        return bool(waiting)
+
+    def _take_turn(self, recovery: Recovery) -> None:
+        self._turns -= 1
+        self._has_turn.add(recovery.run_id)
 
     def _begin_what_is_wanted(self) -> bool:
         registry = self.registry
@@ -192,8 +203,7 @@ class ControlPlane:
         for recovery in begun:
             self._queue.remove(recovery)
             if recovery.withdrawn is None:
-                self._turns -= 1
-                self._has_turn.add(recovery.run_id)
+                self._take_turn(recovery)
             self._begin(recovery)
         return bool(begun)
 
@@ -204,17 +214,22 @@ class ControlPlane:
         self._tell(What.RUN_OPENED, recovery.instance, recovery.cause.reason, recovery.run_id)
         relaunch.begin()
 
+    def wants_turn(self, relaunch: Relaunch) -> None:
+        if self._turns > 0:
+            self._take_turn(relaunch.recovery)
+            relaunch.step(TurnCame())
+
     def stepped(self, relaunch: Relaunch) -> None:
         assert relaunch.run is not None
         self._tell(What.RUN_STEP, relaunch.recovery.instance, relaunch.run.step, relaunch.run.id)
 
-    def in_phase_two(self, relaunch: Relaunch) -> None:
+    def waits_for_containers(self, relaunch: Relaunch) -> None:
         if relaunch.recovery.run_id in self._has_turn:
             self._has_turn.remove(relaunch.recovery.run_id)
             self._turns += 1
 
     def closed(self, relaunch: Relaunch) -> None:
-        self.in_phase_two(relaunch)
+        self.waits_for_containers(relaunch)
         key, run = relaunch.recovery.instance, relaunch.run
         assert run is not None
         if self._relaunches.get(key) is relaunch:

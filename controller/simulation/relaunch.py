@@ -31,8 +31,11 @@ class Watcher(Protocol):
     def refresh(self, entry: Entry) -> None:
         """The run is about to be told something: let it know what it has heard meanwhile."""
 
-    def in_phase_two(self, relaunch: Relaunch) -> None:
+    def waits_for_containers(self, relaunch: Relaunch) -> None:
         """Its turn is another's."""
+
+    def wants_turn(self, relaunch: Relaunch) -> None:
+        """Its containers are all there again."""
 
     def stepped(self, relaunch: Relaunch) -> None:
         """Its run is in another step."""
@@ -85,6 +88,10 @@ class Relaunch:
             self._adopt(*plan.step(run, event, self._now()))
 
     @property
+    def wants_turn(self) -> bool:
+        return self._run is not None and plan.wants_turn(self._run)
+
+    @property
     def run(self) -> Run | None:
         return self._run
 
@@ -109,9 +116,11 @@ class Relaunch:
             self._watcher.stepped(self)
         for action in actions:
             self._carry_out(action)
-        if enters_phase_two:
-            self._watcher.in_phase_two(self)
+        if not plan.has_turn(run):
+            self._watcher.waits_for_containers(self)
         self._watch_deadline()
+        if plan.wants_turn(run):
+            self._watcher.wants_turn(self)
 
     def _watch_deadline(self) -> None:
         assert self._run is not None

@@ -6,7 +6,7 @@ and what comes back is fed to it as events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -64,23 +64,23 @@ class EngineRelaunch:
     async def execute(self, recovery: Recovery) -> None:
         """One run, from its journal row to its end, in its turn.
 
-        Who waits for containers in phase 2 starts nothing, so its turn is another's.
+        Who waits for containers starts nothing: its turn is another's meanwhile.
 
         Cancelled, it stops at once and then, shielded and for CLEANUP_SEC at most, sends abort to every
         supervisor that may be frozen by it and has not started (S07). With a durable store nothing is sent:
         another life of the controller resumes the run. With its leadership lost nothing is done at all.
         """
-        execution = _Execution(recovery, self._registry, self._supervisors, self._leadership.store, self._journal)
+        turn = _Turn(self._turns)
+        execution = _Execution(recovery, turn, self._registry, self._supervisors, self._leadership.store, self._journal)
         kind = CancelKind.SUSPEND if self._leadership.store.durable else CancelKind.ABORT
         cancel = Cancel(kind, "the controller stops")
         try:
-            if await self._its_turn_comes(recovery):
+            if await self._its_turn_comes(recovery, turn):
                 try:
                     await execution.begin()
-                    await execution.relaunch_in_place()
+                    await execution.finish()
                 finally:
-                    self._turns.release()
-                await execution.finish()
+                    turn.give_back()
             elif recovery.withdrawn is not None:
                 cancel = recovery.withdrawn
         finally:
@@ -89,12 +89,30 @@ class EngineRelaunch:
                     await execution.end(cancel)
                 execution.close()
 
-    async def _its_turn_comes(self, recovery: Recovery) -> bool:
+    async def _its_turn_comes(self, recovery: Recovery, turn: _Turn) -> bool:
         """False if the recovery was withdrawn before. Cancelled, it has no turn."""
         with recovery.queue:
-            await self._turns.acquire()
+            await turn.take()
             return True
         return False
+
+
+class _Turn:
+    """One of the fleet's, while this run has it."""
+
+    def __init__(self, turns: trio.Semaphore) -> None:
+        self._turns = turns
+        self._is_taken = False
+
+    async def take(self) -> None:
+        """Cancelled, it is not taken."""
+        await self._turns.acquire()
+        self._is_taken = True
+
+    def give_back(self) -> None:
+        if self._is_taken:
+            self._is_taken = False
+            self._turns.release()
 
 
 class _Execution:
@@ -103,6 +121,7 @@ class _Execution:
     def __init__(
         self,
         recovery: Recovery,
+        turn: _Turn,
         registry: Registry,
         supervisors: Supervisors,
         store: Store,
@@ -110,6 +129,9 @@ class _Execution:
     ) -> None:
         self._recovery = recovery
         self._journal = journal
+        self._turn = turn
+        self._is_queuing = False
+        """It waits for another turn, and goes on waiting in place."""
         self._registry = registry
         self._supervisors = supervisors
         self._store = store
@@ -153,18 +175,14 @@ class _Execution:
             )
         self._adopt(run, actions)
 
-    async def relaunch_in_place(self) -> None:
-        """Until the run is closed or decides that the containers restart."""
-        await self._drive(lambda run: run.phase == 1)
-
     async def finish(self) -> None:
-        """Until the run is closed."""
-        await self._drive(lambda _: True)
+        """Until the run is closed.
 
-    async def _drive(self, goes_on: Callable[[Run], bool]) -> None:
-        """Cancelled or at its end, requests under way are cut off, perhaps after their effect."""
+        Cancelled or at its end, requests under way are cut off, perhaps after their effect.
+        """
         async with trio.open_nursery() as nursery:
-            while not self._is_over and goes_on(self._opened):
+            while not self._is_over:
+                self._mind_the_turn(nursery)
                 if self._waiting:
                     await self._carry_out(nursery)
                 else:
@@ -220,7 +238,21 @@ class _Execution:
         """Decided, recorded and told."""
         return self._opened.outcome is not None and not self._waiting
 
+    def _mind_the_turn(self, nursery: trio.Nursery) -> None:
+        if plan.has_turn(self._opened) or self._is_queuing:
+            return
+        self._turn.give_back()
+        if plan.wants_turn(self._opened):
+            self._is_queuing = True
+            nursery.start_soon(self._queue)
+
+    async def _queue(self) -> None:
+        await self._turn.take()
+        self._recovery.inbox.post(exchange.TurnCame())
+
     def _step(self, event: Event) -> None:
+        if isinstance(event, exchange.TurnCame):
+            self._is_queuing = False
         # The fleet as it is at this moment: between the question and the note nobody else decides.
         run = replace(self._opened, no_phase_two=self._why_no_phase_two())
         self._adopt(*plan.step(run, event, trio.current_time()))

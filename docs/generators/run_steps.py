@@ -35,6 +35,7 @@ from controller.model.relaunch.exchange import (
     Send,
     Silence,
     Tick,
+    TurnCame,
     Unreachable,
 )
 from controller.model.relaunch.rejoin import is_paid
@@ -172,6 +173,8 @@ def _stepped(at: Moment, event: Event, now: float, edges: list[Edge]) -> Moment:
 def _willing(at: Moment) -> Event | None:
     """What member 1 does before anything else happens."""
     run, row = at.run, at.run.rows[1]
+    if plan.wants_turn(run):
+        return TurnCame()
     if run.outcome is not None or row.left:
         return None
     for send in at.asked:

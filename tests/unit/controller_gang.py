@@ -28,6 +28,7 @@ from controller.model.relaunch.exchange import (
     Send,
     Silence,
     Tick,
+    TurnCame,
     Unreachable,
 )
 from controller.model.relaunch.run import Cause, Run, RunReason, RunRecord, RunStep
@@ -170,6 +171,8 @@ class Drive:
         )
         drive = cls(run, now)
         drive._keep(actions)
+        if plan.wants_turn(run):
+            drive.step(TurnCame())
         return drive
 
     @classmethod
@@ -194,12 +197,15 @@ class Drive:
         )
         drive = cls(run, now)
         drive._keep(actions)
+        if plan.wants_turn(run):
+            drive.step(TurnCame())
         return drive
 
     def step(self, event: Event) -> tuple[Action, ...]:
+        """Whenever the run wants a turn, one is free."""
         self.run, actions = plan.step(self.run, event, self.now)
         self._keep(actions)
-        return actions
+        return (*actions, *self.step(TurnCame())) if plan.wants_turn(self.run) else actions
 
     def answer(self, index: int, answer: Answer) -> tuple[Action, ...]:
         send = self.pending.pop(self.key(index))

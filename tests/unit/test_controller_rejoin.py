@@ -8,8 +8,10 @@ import pytest
 
 from controller.model.budget import Budget
 from controller.model.instance import begin_epoch, observe, unreachable
+from controller.model.relaunch import plan
 from controller.model.relaunch.exchange import (
     Accepted,
+    Answered,
     CancelKind,
     Fault,
     InstanceInactive,
@@ -19,6 +21,8 @@ from controller.model.relaunch.exchange import (
     Registered,
     SaveBudget,
     Send,
+    Tick,
+    TurnCame,
 )
 from controller.model.relaunch.run import Cause, Outcome, RunReason, RunStep
 from controller.model.settings import Phase2Scope
@@ -289,6 +293,31 @@ def test_everybody_is_polled_while_they_wait() -> None:
                 last[index] = drive.now
                 drive.answer(index, drive.willing(index, Probe("run-1")))
     assert max(silent.values()) <= REJOIN.engine_relaunch_poll_interval_sec
+
+
+def test_when_all_are_here_it_waits_for_its_turn_however_long_that_takes() -> None:
+    drive = waiting(3)
+    newcomer = drive.newcomer(1)
+    run, _ = plan.step(drive.run, Registered(drive.key(1), newcomer.boot_id, newcomer), drive.now)
+    assert plan.wants_turn(run)
+    assert not plan.has_turn(run)
+    for _ in range(200):  # polled all the while, so that nobody's freeze ends
+        now = plan.deadline(run)
+        assert now is not None
+        run, actions = plan.step(run, Tick(), now)
+        for send in (action for action in actions if isinstance(action, Send)):
+            told = drive.willing([row.key for row in run.rows].index(send.member), send.request)
+            seen_now = replace(told, boot_id=run.members[send.member].member.boot_id, prepared=True)  # type: ignore[type-var]
+            run, _ = plan.step(run, Answered(send.member, send.number, seen_now), now)  # type: ignore[arg-type]
+    assert plan.wants_turn(run)
+    run, _ = plan.step(run, TurnCame(), now)
+    assert run.step is RunStep.PROBE
+    assert plan.step(run, TurnCame(), now) == (run, ()), "only then"
+
+
+def test_a_turn_that_comes_when_somebody_is_lost_again_starts_nobody() -> None:
+    drive = waiting()
+    assert plan.step(drive.run, TurnCame(), drive.now) == (drive.run, ())
 
 
 def test_one_lost_after_the_other_makes_nobody_wait_longer() -> None:

@@ -385,9 +385,9 @@ class RunMachine(RuleBasedStateMachine):
         if not hasattr(self, "drive"):
             return
         run, now, ticks = self.drive.run, self.now, 0
-        while (deadline := plan.deadline(run)) is not None:
-            now = max(now, deadline)
-            run, _ = plan.step(run, plan.Tick(), now)
+        while run.outcome is None:
+            now = max(now, plan.deadline(run) or now)
+            run, _ = plan.step(run, plan.TurnCame() if plan.wants_turn(run) else plan.Tick(), now)
             ticks += 1
             assert ticks < MAX_TICKS, f"{run.step} hangs"
 

@@ -10,6 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from controller.model.instance import InstanceStatus
+from controller.model.settings import OnMemberLost, RelaunchSettings
 from controller.policy import Policy
 from supervisor import wire
 from tests.support.controller_world import World, open_world
@@ -19,6 +20,7 @@ from tests.support.fake_supervisor import FakeSupervisor, Script
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
 
 LOAD_SEC = 400.0
+LOST_STEPS = ("rejoin", "phase2")
 
 
 @asynccontextmanager
@@ -87,18 +89,40 @@ async def test_its_instance_can_be_terminated(autojump_clock: MockClock) -> None
         await world.until(lambda: not any(fake.is_running for fake in gang), within=10)
 
 
-async def test_who_waits_for_containers_lets_the_next_one_start(autojump_clock: MockClock) -> None:
-    async with open_world(Policy(max_concurrent_runs=1)) as world:
+@pytest.mark.parametrize("lost", OnMemberLost)
+async def test_who_waits_for_containers_lets_the_next_one_start(autojump_clock: MockClock, lost: OnMemberLost) -> None:
+    policy = Policy(max_concurrent_runs=1, relaunch=RelaunchSettings(on_member_lost=lost))
+    async with open_world(policy) as world:
         gone, waiting = world.add_gang("gone"), world.add_gang("waiting")
         await world.until_active("gone")
         await world.until_active("waiting")
         gone[0].change(container_restart_sec=None)
         gone[0].kill_container()
-        await world.until(lambda: bool(world.did("stop")))
+        await world.until(lambda: any(recovery.step in LOST_STEPS for recovery in world.it.registry.recoveries()))
         died = trio.current_time()
         waiting[0].kill_engine()
         await world.until_active("waiting", epoch=2)
-        assert trio.current_time() - died < 30, "phase 2 of the other one lasts 300 s"
+        assert trio.current_time() - died < 30, "the other one waits for 300 s"
+
+
+async def test_who_is_complete_again_waits_for_its_turn_in_place(autojump_clock: MockClock) -> None:
+    async with open_world(Policy(max_concurrent_runs=1)) as world:
+        gone, slow = world.add_gang("gone"), world.add_gang("slow")
+        await world.until_active("gone")
+        await world.until_active("slow")
+        gone[0].change(container_restart_sec=10.0)
+        gone[0].kill_container()
+        await world.until(lambda: [recovery.step for recovery in world.it.registry.recoveries()] == ["rejoin"])
+        for fake in slow:
+            fake.change(load_sec=LOAD_SEC)
+        slow[0].kill_engine()
+        began = trio.current_time()
+        await world.until(lambda: len(world.did("start", since=began)) == 2)
+        await trio.sleep(350)
+        assert gone[1].is_frozen
+        assert len(world.did("start", since=began)) == 2, "the only turn is the other's"
+        await world.until_active("gone", epoch=2)
+        assert [fake.boots for fake in gone + slow] == [2, 1, 1, 1]
 
 
 async def test_what_a_container_said_before_it_restarted_in_the_queue_breaks_nothing(

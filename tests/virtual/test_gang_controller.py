@@ -9,7 +9,7 @@ from quart_trio import QuartTrio
 from trio.testing import MockClock
 
 from supervisor import wire
-from tests.support.controller_world import HOST, PORT
+from tests.support.controller_world import HOST, PORT, RESTART_ALL
 from tests.support.virtual_gang import Gang, Script, open_gang
 
 # httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
@@ -135,7 +135,7 @@ async def test_a_controller_that_comes_and_goes_relaunches_nothing_healthy(autoj
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_controller_that_ends_in_phase_two(autojump_clock: MockClock, way: str) -> None:
-    async with open_gang(3) as gang:
+    async with open_gang(3, policy=RESTART_ALL) as gang:
         await gang.until_active()
         gang.pods[0].change(container_restart_sec=40.0)
         gang.pods[0].kill_container()

@@ -148,7 +148,12 @@ class Tick:
     """`plan.deadline(run)` has come."""
 
 
-Event = Answered | Heartbeat | Fault | MemberSilent | Registered | Cancel | Tick
+@dataclass(frozen=True, slots=True)
+class TurnCame:
+    """`plan.wants_turn`, and it has one: of those who wait for containers, only so many start at a time."""
+
+
+Event = Answered | Heartbeat | Fault | MemberSilent | Registered | Cancel | TurnCame | Tick
 
 
 # --- actions --------------------------------------------------------------------------------------------

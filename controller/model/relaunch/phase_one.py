@@ -111,13 +111,15 @@ def check_rejoin(run: Run, now: float) -> Moved:
     if any(row.newcomer for row in run.rows):
         return seat_newcomers(run, now), ()
     awaited = [row for row in run.rows if not is_back(row)]
-    if not awaited:
-        # Of its own, so that all are prepared anew, with where the newcomers are.
-        return enter_probe(replace(run, epoch=run.epoch + 1), "all are here again", now)
-    if now < run.step_deadline:
+    if not awaited or now < run.step_deadline:
         return None
     limit = run.settings.rejoin_timeout_sec
     return enter_phase_two(run, f"{_addresses(awaited)} is not back after {limit:g} s", now)
+
+
+def start_with_all(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
+    """In an epoch of its own, so that all are prepared anew, with where the newcomers are."""
+    return enter_probe(replace(run, epoch=run.epoch + 1), "all are here again", now)
 
 
 def stalls_at(run: Run, row: Progress) -> float:

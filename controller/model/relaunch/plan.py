@@ -49,11 +49,12 @@ from controller.model.relaunch.exchange import (
     Registered,
     StepDown,
     Tick,
+    TurnCame,
 )
 from controller.model.relaunch.holding import check_hold, enter_hold
 from controller.model.relaunch.phase_one import Moved, enter_probe, stalls_at
 from controller.model.relaunch.phase_two import check_phase_two, enter_phase_two
-from controller.model.relaunch.rejoin import lose
+from controller.model.relaunch.rejoin import is_back, lose
 from controller.model.relaunch.resume import go_on, rows_of
 from controller.model.relaunch.run import Cause, Outcome, Progress, Run, RunReason, RunRecord, RunStep
 from controller.model.settings import InstanceSettings, RelaunchSettings
@@ -168,6 +169,12 @@ def step(run: Run, event: Event, now: float) -> tuple[Run, tuple[Action, ...]]:
         return run, ()
     if isinstance(event, Cancel):
         return _cancel(run, event, now)
+    if isinstance(event, TurnCame):
+        if not wants_turn(run):
+            return run, ()
+        run, actions = phase_one.start_with_all(run, now)
+        run, more = _settle(run, now)
+        return run, (*actions, *more)
     if not isinstance(event, Tick):
         row = run.members.get(event.member)
         if row is None:
@@ -185,11 +192,21 @@ def deadline(run: Run) -> float | None:
     """When a Tick is due at the latest; None once the run is closed."""
     if run.outcome is not None:
         return None
-    times = [run.step_deadline]
+    times = [] if wants_turn(run) else [run.step_deadline]
     times += [row.due for row in run.rows if row.due is not None and row.outstanding is None]
     if run.step is RunStep.AWAIT:
         times += [stalls_at(run, row) for row in run.rows]
-    return min(times)
+    return min(times, default=None)
+
+
+def has_turn(run: Run) -> bool:
+    """One of the fleet's; who waits for containers starts nothing, and leaves it to another."""
+    return run.step not in (RunStep.REJOIN, RunStep.PHASE2)
+
+
+def wants_turn(run: Run) -> bool:
+    """All are here again: it waits for `TurnCame`, however long that takes."""
+    return run.step is RunStep.REJOIN and all(is_back(row) for row in run.rows)
 
 
 def preemptible(run: Run) -> bool:
