@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from controller.model.member import seen_in_status
-from controller.model.relaunch.exchange import Accepted, Answer, Probe, Refused, Request
+from controller.model.relaunch.exchange import Probe, Request
 from controller.simulation.arbiter import Ticks
 from controller.simulation.engine import Engine
 from controller.simulation.pulse import Pulse
 from controller.simulation.reporter import Reporter
 from controller.simulation.surroundings import Life, Link, Surroundings
 from controller.simulation.told import RELAUNCH, Told, What
+from controller.simulation.view import View
+from controller.simulation.waiting_commands import Reply, WaitingCommands, refused
 from supervisor import wire
 from supervisor.engine.model import commands, progress
-from supervisor.engine.model.arbiter import Situation
 from supervisor.engine.model.condition import DeviceLost
 from supervisor.engine.model.fencing import Refused as CommandRefused
 from supervisor.engine.model.operation import (
@@ -33,11 +34,6 @@ from supervisor.engine.model.operation import (
     Report,
     StartEngines,
 )
-from supervisor.engine.model.reports import DeathReport, Observation
-from supervisor.engine.model.status import EngineFacts, Judgement, judge
-from supervisor.wire import EndpointStatus, ErrorCode, Step
-
-Reply = Callable[[Answer], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +66,6 @@ class Host(Protocol):
         """The supervisor has stopped everything and is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A command whose sender waits for a step."""
-
-    accepted: commands.Accepted
-    reply: Reply
-
-
 class Supervisor:
     def __init__(
         self, surroundings: Surroundings, host: Host, link: Link, boot_id: str, remembered: Remembered
@@ -94,11 +82,13 @@ class Supervisor:
         self._dependencies_active = False
         self.ends = False
         self._freeze_ends_at: float | None = None
-        self._waiting: list[_Waiting] = []
+        self._waiting = WaitingCommands(self.life, lambda: self.operation, self._settings.answer_sec)
         self._changing = self._changed_again = False
         arbiter = surroundings.scenario.arbiter
-        self._ticks = Ticks(self.life, arbiter, now, self._situation, self.end)
-        self._reporter = Reporter(self.life, link, self._observation, self._fault_message, self.feed)
+        self._ticks = Ticks(self.life, arbiter, now, lambda: self.view.situation(), self.end)
+        self._reporter = Reporter(
+            self.life, link, lambda: self.view.observation(), lambda due: self.view.fault_message(due), self.feed
+        )
         chance = surroundings.chance("introduction", host.instance, host.rank, boot_id)
         self.pulse = Pulse(self.life, link, self, arbiter.interval_sec, chance)
         self._link = link
@@ -166,7 +156,7 @@ class Supervisor:
     def serve(self, request: Request, reply: Reply) -> None:
         if isinstance(request, Probe):
             self.feed(progress.ControllerHeard(request.run_id, term=0))
-            reply(seen_in_status(self._status(), self.now))
+            reply(seen_in_status(self.view.status(), self.now))
             return
         self._command(request, reply)
 
@@ -202,63 +192,16 @@ class Supervisor:
     # --- what it says --------------------------------------------------------------------------------------------
 
     @property
-    def prepared(self) -> bool:
-        operation = self.operation
-        if operation.step is Step.PREPARED:
-            return True
-        idle = operation.step in (Step.IDLE, Step.HELD) and not operation.ever_started
-        return idle and self._dependencies_active
-
-    @property
-    def endpoint_id(self) -> int:
-        return next(iter(self.operation.endpoint_ids), self._host.rank)
-
-    def judgement(self) -> Judgement:
-        engine = self.engine
-        facts = EngineFacts(
-            ready=engine is not None and engine.ready and engine.lives,
-            unhealthy=engine.unhealthy if engine is not None else None,
-            in_grace=engine is not None and self.now < self._grace_ends(engine),
-            endpoint_id=self.endpoint_id,
-        )
-        return judge(self.operation, facts, self.now)
+    def view(self) -> View:
+        grace_sec = self._around.scenario.grace_sec
+        ready, rank = self._dependencies_active, self._host.rank
+        return View(self.operation, self.engine, self._identity(), rank, ready, grace_sec, self.now)
 
     def heartbeat(self, sequence: int) -> wire.HeartbeatMsg:
-        operation, identity = self.operation, self._identity()
-        return wire.HeartbeatMsg(
-            job_name=identity.job_name,
-            ins_id=operation.instance_id if operation.ever_started else 0,
-            ip=identity.pod_ip,
-            status={str(self.endpoint_id): self.judgement().status},
-            nm_port=identity.nm_port,
-            pod_uid=identity.pod_uid,
-            epoch=operation.epoch,
-            term=operation.term,
-            boot_id=operation.boot_id,
-            sequence=sequence,
-            freeze_remaining_sec=operation.freeze_remaining(self.now),
-            prepared=self.prepared,
-            step=operation.step,
-            run_id=operation.run_id,
-            progress_age_sec=self._progress_age_sec(),
-            leaving=operation.leaving is not None,
-        )
+        return self.view.heartbeat(sequence)
 
     def registration(self) -> wire.RegisterMsg | wire.ReregisterMsg:
-        """Engines that run are to be taken over; else it begins anew."""
-        operation, identity = self.operation, self._identity()
-        fields = {name: getattr(identity, name) for name in identity.__struct_fields__}
-        placement = operation.placement
-        if placement is not None and operation.ever_started:
-            return wire.ReregisterMsg(
-                **fields,
-                instance_id=placement.instance_id,
-                endpoints=placement.endpoints,
-                node_rank=placement.node_rank,
-                freeze_remaining_sec=operation.freeze_remaining(self.now),
-            )
-        held = operation.reason if operation.step is Step.HELD else None
-        return wire.RegisterMsg(**fields, business_port=("8000",), mgmt_port=("8001",), held=held)
+        return self.view.registration()
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -297,7 +240,7 @@ class Supervisor:
         self._changing = True
         while self._changed_again and self.life.lives:
             self._changed_again = False
-            self._answer_who_waits()
+            self._waiting.look()
             self._watch_freeze()
             self._ticks.look(self.now)
             self._reporter.look()
@@ -357,7 +300,7 @@ class Supervisor:
     def _death_is_known(self, engine: Engine, reason: str, device: bool) -> None:
         if engine is not self.engine or engine.stops:
             return
-        endpoint, epoch = self.endpoint_id, self.operation.epoch
+        endpoint, epoch = self.view.endpoint_id, self.operation.epoch
         self.feed(progress.EngineDied(reason, endpoint))
         if device:
             self.feed(DeviceLost(endpoint, epoch, reason))
@@ -365,12 +308,9 @@ class Supervisor:
     def _is_found_sick(self, engine: Engine, reason: str) -> None:
         if engine is self.engine and not engine.stops:
             engine.unhealthy = reason
-            self.life.at(self._grace_ends(engine), self._changed)
+            grace_ends = engine.spawned_at + self._around.scenario.grace_sec
+            self.life.at(grace_ends, self._changed)  # from then on it counts
             self._changed()
-
-    def _grace_ends(self, engine: Engine) -> float:
-        """From then on what a probe has found counts."""
-        return engine.spawned_at + self._around.scenario.grace_sec
 
     def _watch_freeze(self) -> None:
         freeze = self.operation.freeze
@@ -394,105 +334,12 @@ class Supervisor:
         state, actions, decision = commands.decide(self.operation, command, self._settings, self.now)
         self._become(state, actions)
         if isinstance(decision, CommandRefused):
-            reply(self._refused(decision.code, decision.message))
-            return
-        waiting = _Waiting(decision, reply)
-        self._waiting.append(waiting)
-        self.life.after(self._settings.answer_sec, lambda: self._answer(waiting))
-        self._answer_who_waits()
-
-    def _answer_who_waits(self) -> None:
-        state = self.operation
-        for waiting in [each for each in self._waiting if _is_answered(each.accepted, state)]:
-            self._answer(waiting)
-
-    def _answer(self, waiting: _Waiting) -> None:
-        if waiting in self._waiting:
-            self._waiting.remove(waiting)
-            waiting.reply(self._outcome(waiting.accepted))
-
-    def _outcome(self, accepted: commands.Accepted) -> Answer:
-        state = self.operation
-        if state.epoch != accepted.epoch:
-            return self._refused(ErrorCode.STALE_EPOCH, f"overtaken by epoch {state.epoch}")
-        if accepted.will_exit is None and state.step is Step.FAILED:
-            return self._refused(ErrorCode.FAILED, state.error or "the relaunch failed")
-        if accepted.will_exit is None and state.step is Step.ABORTED:
-            return self._refused(ErrorCode.ABORTED, state.error or "the run was aborted")
-        return Accepted(state.step, state.epoch, state.boot_id, accepted.will_exit)
-
-    def _refused(self, code: ErrorCode, message: str) -> Refused:
-        state = self.operation
-        return Refused(code, message, state.step, state.epoch, state.boot_id, state.term)
-
-    def _situation(self) -> Situation:
-        judged = self.judgement()
-        counted = (f"endpoint {self.endpoint_id}: {judged.counted}",) if judged.counted else ()
-        return Situation(counted, self.operation.serial, self.operation.frozen(self.now))
-
-    def _observation(self) -> Observation:
-        engine, operation = self.engine, self.operation
-        return Observation(
-            epoch=operation.epoch,
-            endpoint_id=self.endpoint_id,
-            step=operation.step,
-            pid=engine.pid if engine is not None else None,
-            dead=self.endpoint_id in operation.dead,
-            unhealthy=engine.unhealthy if engine is not None else None,
-            ever_normal=engine is not None and engine.ready,
-            probe="canary",
-            device_fault=operation.device_fault,
-        )
-
-    def _fault_message(self, report: DeathReport) -> wire.SoftwareFaultMsg:
-        identity, operation = self._identity(), self.operation
-        return wire.SoftwareFaultMsg(
-            exception_type=report.exception_type,
-            exception_message=report.message,
-            engine_id=report.endpoint_id,
-            engine_status=wire.EngineHealth.DEAD,
-            pod_ip=identity.pod_ip,
-            job_name=identity.job_name,
-            instance_id=operation.instance_id,
-            epoch=report.epoch,
-            term=operation.term,
-            boot_id=operation.boot_id,
-            pid=report.pid,
-            category=report.category,
-        )
-
-    def _status(self) -> wire.NodeManagerStatus:
-        operation, judged = self.operation, self.judgement()
-        return wire.NodeManagerStatus(
-            status=judged.status is EndpointStatus.NORMAL,
-            instance_id=operation.instance_id,
-            epoch=operation.epoch,
-            boot_id=operation.boot_id,
-            term=operation.term,
-            freeze_remaining_sec=operation.freeze_remaining(self.now),
-            operation=wire.OperationView(step=operation.step, since="", run_id=operation.run_id, epoch=operation.epoch),
-            endpoints=(
-                wire.EndpointView(
-                    id=self.endpoint_id,
-                    status=judged.status,
-                    state=operation.step,
-                    progress_age_sec=self._progress_age_sec(),
-                ),
-            ),
-            prepared=self.prepared,
-            leaving=operation.leaving is not None,
-        )
-
-    def _progress_age_sec(self) -> float | None:
-        """An engine that loads shows progress all the time."""
-        return 0.0 if self.engine is not None and self.engine.lives and not self.engine.ready else None
+            reply(refused(self.operation, decision.code, decision.message))
+        else:
+            self._waiting.add(decision, reply)
 
     def _identity(self) -> wire.SupervisorIdentity:
         return self._host.identity(self.boot_id, self.remember())
 
     def _tell(self, what: What, epoch: int, words: str = "", of: str | None = None) -> None:
         self._around.tell(Told(self.now, what, self._host.instance, self._host.rank, epoch, words, of))
-
-
-def _is_answered(accepted: commands.Accepted, state: Operation) -> bool:
-    return state.step in accepted.until or state.epoch != accepted.epoch
