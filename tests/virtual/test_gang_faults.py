@@ -269,3 +269,29 @@ async def test_a_member_that_is_asked_to_stop_drains_and_nobody_is_relaunched(au
         assert leaving.ended[0][0] == 0
         assert wire.EndpointStatus.ABNORMAL not in {record.what for record in gang.history}
         assert [run.reason for run in gang.runs] == ["assemble"]
+
+
+async def test_F2_what_was_abnormal_is_not_counted_while_it_loads_anew(autojump_clock: MockClock) -> None:
+    """The arbiter would end a supervisor after 15 s."""
+    async with open_gang(script=Script(load_sec=100.0)) as gang:
+        await gang.until_active()
+        died = trio.current_time()
+        gang.pods[0].kill_engine()
+        await gang.until(lambda: len(gang.did("spawn", since=died)) == 2)
+        started = trio.current_time()
+        await gang.until_active(epoch=2, within=120)
+        assert trio.current_time() - started > 90
+        assert gang.did(wire.EndpointStatus.ABNORMAL, since=started) == []
+        assert boots(gang) == [1, 1]
+
+
+async def test_F16_a_death_inside_the_grace_period_is_a_death(autojump_clock: MockClock) -> None:
+    """Only failed probes have a grace, 120 s from the start; a process that is gone is gone."""
+    async with open_gang() as gang:
+        await gang.until_active()
+        died = trio.current_time()
+        assert died < 60
+        gang.pods[1].kill_engine()
+        await gang.until(lambda: len(gang.did("step:stopping", since=died)) == 2, within=1)
+        await gang.until_active(epoch=2, within=60)
+        assert boots(gang) == [1, 1]
