@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import trio
 
@@ -25,16 +27,23 @@ from controller.center import Center
 from controller.door import Controller, Door
 from controller.election import Leader, Leadership
 from controller.elections import election_of
+from controller.engines import Engines
 from controller.events import EventLog
 from controller.journal import Journal
 from controller.lead import lead
+from controller.model.selection import ENGINE_RELAUNCH
 from controller.operators import Operators
 from controller.policy import Policy
 from controller.reception import Reception
 from controller.registry import Registry
 from controller.rollouts import Rollouts
 from controller.settings import Settings
+from controller.strategy.base import Strategy
+from controller.strategy.built_in import without_runs
 from controller.strategy.engine_relaunch import EngineRelaunch
+from controller.strategy.third_party import Offer, Offered, find
+from controller.strategy.tools import Tools
+from controller.strategy.without_run import WithoutRun
 from controller.supervisors import Supervisors
 from controller.terms import Terms
 from supervisor import wire
@@ -58,15 +67,22 @@ async def compose(
     tokens: TokenFile | None,
     is_ready: Callable[[], bool] = lambda: True,
     find_leader: Callable[[], Leader | None] = lambda: None,
+    engines: Engines | None = None,
+    offers: Mapping[str, Offer] = MappingProxyType({}),
 ) -> Controller:
-    """A fresh controller from what the store holds. Raises Deposed."""
+    """A fresh controller from what the store holds; `offers`: strategies of others. Raises Deposed."""
     store = leadership.store
     loaded = await store.load()
     events = EventLog(loaded.events, loaded.event_series)
     registry = Registry(policy, events, Terms(store, loaded.term), loaded)
     journal = Journal(store, registry, events)
-    strategy = EngineRelaunch(registry, supervisors, leadership, journal, policy.max_concurrent_runs)
     operators = Operators(registry)
+    tools = Tools(registry, operators, supervisors, engines or Engines())
+    strategies: dict[str, Strategy] = {
+        ENGINE_RELAUNCH: EngineRelaunch(registry, supervisors, leadership, journal, policy.max_concurrent_runs),
+        **without_runs(tools, policy),
+        **{name: WithoutRun(Offered(offer, tools)) for name, offer in offers.items()},
+    }
     routes = Routes("controller", tokens, places(registry), policy.limits)
     reception = Reception(registry)
     add_supervisor_routes(routes, reception, operators, registry, journal)
@@ -79,7 +95,7 @@ async def compose(
     refuse_once_lost(routes, leadership, find_leader)
     add_metrics_route(routes, of_caller(registry), Role.READ)
     add_openapi_route(routes)
-    center = Center(registry, supervisors, store, journal, strategy)
+    center = Center(registry, supervisors, leadership, journal, strategies)
     return Controller(leadership, registry, events, supervisors, center, routes, answering(reception, tokens))
 
 
@@ -100,6 +116,10 @@ async def main(settings: Settings) -> None:
     supervisors = Supervisors(
         lambda namespace: tokens.current_in(namespace, trio.current_time()) if tokens else None, tls=tls
     )
+    third_party = find()
+    for error in third_party.errors:
+        log.error("%s", error)
+    policy = replace(settings.policy(), third_party=third_party.rules)
     stop = trio.Event()
     election = election_of(settings, settings.controller.advertise_url or url_of(listener, tls is not None))
 
@@ -107,7 +127,15 @@ async def main(settings: Settings) -> None:
         return not stop.is_set()
 
     async def fresh(leadership: Leadership) -> Controller:
-        return await compose(settings.policy(), leadership, supervisors, tokens, is_ready, lambda: election.leader)
+        return await compose(
+            policy,
+            leadership,
+            supervisors,
+            tokens,
+            is_ready,
+            lambda: election.leader,
+            offers=third_party.offers,
+        )
 
     door = Door(standby_app(lambda: election.leader, is_ready))
     async with trio.open_nursery() as nursery:

@@ -1,25 +1,28 @@
 """The strategy centre: one task for each instance under recovery, and what else the registry wants done.
 
-Woken by the registry's events; once a second it lets the registry look at what only time has changed.
+Woken by the registry's events; once in a while it lets the registry look at what only time has changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import trio
 
+from controller.clock import wall_clock
+from controller.election import Leadership
 from controller.journal import Journal
 from controller.model.instance import Instance
 from controller.model.member import Member
+from controller.model.outcome import Ended, Interrupted, Recovered, Withdrawn
 from controller.model.relaunch.exchange import Accepted, Probe
+from controller.recovery import Recovery
 from controller.registry import Departure, Registry
-from controller.store.base import Store
 from controller.strategy.base import Strategy
 from controller.supervisors import Supervisors
 from supervisor import wire
 
-TICK_SEC = 1.0
 STOP_TRIES = 3
 STOP_TIMEOUT_SEC = 3.0
 FLUSH_SEC = 1.0
@@ -28,13 +31,19 @@ FLUSH_SEC = 1.0
 
 class Center:
     def __init__(
-        self, registry: Registry, supervisors: Supervisors, store: Store, journal: Journal, strategy: Strategy
+        self,
+        registry: Registry,
+        supervisors: Supervisors,
+        leadership: Leadership,
+        journal: Journal,
+        strategies: Mapping[str, Strategy],
     ) -> None:
         self._registry = registry
         self._supervisors = supervisors
-        self._store = store
+        self._leadership = leadership
+        self._store = leadership.store
         self._journal = journal
-        self._strategy = strategy
+        self._strategies = strategies
 
     async def run(self) -> None:
         """Until cancelled; each recovery then cleans up after itself, all at the same time."""
@@ -54,15 +63,44 @@ class Center:
     def _begin_what_is_wanted(self, nursery: trio.Nursery) -> None:
         registry = self._registry
         while registry.opened:
-            nursery.start_soon(self._strategy.execute, registry.opened.popleft())
+            nursery.start_soon(self.recover, registry.opened.popleft())
         while registry.questions:
             nursery.start_soon(self._ask, registry.questions.popleft())
         while registry.departures:
             nursery.start_soon(self._dismiss, registry.departures.popleft())
 
+    async def recover(self, recovery: Recovery) -> None:
+        """One recovery, from its opening until the instance is handed back: in every case but that of a leadership that
+        is lost, and only when its strategy has cleaned up."""
+        outcome: Ended = Interrupted("the controller stops")
+        try:
+            outcome = await self._strategies[recovery.strategy].execute(recovery)
+            if recovery.scope.cancelled_caught and recovery.withdrawn is not None:
+                outcome = Withdrawn(recovery.withdrawn.reason)
+        finally:
+            if not self._leadership.is_lost:
+                self._hand_back(recovery, outcome)
+
+    def _hand_back(self, recovery: Recovery, outcome: Ended) -> None:
+        now = trio.current_time()
+        instance = self._registry.under_recovery(recovery.instance).instance
+        self._tell_outcome(recovery, outcome)
+        self._registry.close(recovery, outcome, recovery.view(instance, now, wall_clock(now), outcome), now)
+
+    def _tell_outcome(self, recovery: Recovery, outcome: Ended) -> None:
+        """A run has told it already."""
+        if recovery.run is not None:
+            return
+        entry = self._registry.under_recovery(recovery.instance)
+        if isinstance(outcome, Recovered):
+            self._registry.tell(entry, "run", f"{recovery.strategy}: {outcome.message}", reason=recovery.cause.text)
+        else:
+            words = f"{recovery.strategy} did not recover the instance: {outcome.reason}"
+            self._registry.tell(entry, "run", words, level="warning", reason=recovery.cause.text)
+
     async def _tick(self) -> None:
         while True:
-            await trio.sleep(TICK_SEC)
+            await trio.sleep(self._registry.policy.check_interval_sec)
             now = trio.current_time()
             for budget in self._registry.stable(now):
                 await self._journal.insist(partial(self._store.save_budget, budget))

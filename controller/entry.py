@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from controller.model.faults import FaultIdentity
+from controller.model.fault import FaultIdentity
 from controller.model.instance import Instance
 from controller.model.member import MemberKey
 from controller.recovery import Recovery
@@ -21,7 +21,9 @@ class Entry:
     instance: Instance
     recovery: Recovery | None = None
     reported: set[FaultIdentity] = field(default_factory=set)
-    """Deaths that the open recovery answers."""
+    """Deaths that the open relaunch answers."""
+    waiting: set[MemberKey] = field(default_factory=set)
+    """Who was told that another strategy runs, and so froze itself."""
     handled: deque[FaultIdentity] = field(default_factory=lambda: deque(maxlen=HANDLED_KEPT))
     """Deaths that recoveries have dealt with."""
     asked: set[MemberKey] = field(default_factory=set)
@@ -52,6 +54,8 @@ class Entry:
             self._orders.pop(member, None)
 
     def recovery_closed(self) -> None:
+        if self.recovery and self.recovery.fault:
+            self.handled.append(self.recovery.fault.identity)
         self.recovery = None
         self.handled.extend(self.reported)
         self.reported.clear()

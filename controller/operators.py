@@ -12,6 +12,8 @@ from controller.model.instance import Hold, Holder, Instance
 from controller.model.member import InstanceKey
 from controller.model.relaunch.exchange import CancelKind
 from controller.model.relaunch.run import Cause, RunReason
+from controller.model.selection import ENGINE_RELAUNCH
+from controller.model.wanted import Wanted
 from controller.recovery import Recovery
 from controller.registry import Registry
 
@@ -47,7 +49,8 @@ class Operators:
         entry = self._startable(instance_id)
         if entry.instance.held:
             raise Conflict(f"instance {instance_id} is held: {entry.instance.held}; release it, or reset its failures")
-        return self._registry.open(entry, Cause(RunReason.OPERATOR, reason or "asked by an operator"), now)
+        cause = Cause(RunReason.OPERATOR, reason or "asked by an operator")
+        return self._registry.open(entry, Wanted(ENGINE_RELAUNCH, cause), now)
 
     def may_roll_out(self, instance_id: int) -> Instance:
         """Raises NoSuchInstance, and Conflict if it cannot begin now."""
@@ -68,7 +71,8 @@ class Operators:
             raise Conflict(f"instance {instance_id} runs the configuration {config_digest} of its files already")
         why = reason or f"rollout of configuration {config_digest}"
         self._registry.change(entry, instances.release(instance, why))
-        return self._registry.open(entry, Cause(RunReason.RELOAD, why, config_digest=config_digest), now)
+        cause = Cause(RunReason.RELOAD, why, config_digest=config_digest)
+        return self._registry.open(entry, Wanted(ENGINE_RELAUNCH, cause), now)
 
     def _startable(self, instance_id: int) -> Entry:
         entry = self._registry.entry(instance_id)

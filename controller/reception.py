@@ -5,17 +5,26 @@ Synchronous, as the registry to which all of it goes: an answer is the truth of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import msgspec
+
 from controller.entry import Entry
-from controller.model import assembly, faults
+from controller.model import assembly
 from controller.model.assembly import Joined, Rejected
+from controller.model.classification import check_hardware_report, hardware_fault, software_fault
 from controller.model.draining import is_released, why_drain
+from controller.model.fault import Fault, FaultLevel
+from controller.model.instance import Instance
+from controller.model.judgement import Judgement, judge_report
 from controller.model.member import InstanceKey, Member, same_boot, seen_in_heartbeat
 from controller.model.need import must_leave, run_needed
-from controller.model.relaunch.exchange import Fault
+from controller.model.relaunch import exchange
 from controller.model.relaunch.run import Cause, RunReason
+from controller.model.selection import ENGINE_RELAUNCH
+from controller.model.wanted import Wanted
+from controller.recovery import Recovery
 from controller.registry import Registry
 from supervisor import wire
 from supervisor.shared.error_window import ErrorWindow
@@ -104,71 +113,99 @@ class Reception:
         """Raises Unknown."""
         self._registry.terms.learn(message.term)
         entry, member = self._reporter(message)
-        fault = faults.classify(message, member.key)
-        judgement = faults.judge_report(
+        fault = software_fault(message, member.key)
+        judgement = judge_report(
             fault,
             entry.instance,
-            run=entry.recovery.run if entry.recovery else None,
-            other_strategy=None,
+            underway=entry.recovery.underway if entry.recovery else None,
             handled=frozenset(entry.handled),
-            prev_strategy_failed=False,
             budget=self._registry.budgets.of(entry.instance),
             settings=self._registry.policy.relaunch,
+            choices=self._registry.policy.choices,
         )
-        held_back = self._repeated.admit(str(fault.identity), now)
-        if held_back is not None:
-            more = f" ({held_back} reports like it were not shown)" if held_back else ""
-            self._registry.tell(
-                entry,
-                "fault",
-                f"{fault.message}; answered {judgement.recovery}: {judgement.reason}{more}",
-                level="warning",
-                reason=message.exception_type,
-                member=member.key,
-            )
+        self._tell_judged(entry, fault, judgement, message.exception_type, now)
         if judgement.recovery is wire.Recovery.ENGINE_RELAUNCH:
             entry.reported.add(fault.identity)
+        if judgement.preempts and entry.recovery:
+            entry.recovery.give_way(fault)
         is_queued = entry.recovery is not None and entry.recovery.run is None
-        if judgement.opens:
-            hardware = fault.category is wire.FaultCategory.HARDWARE
-            cause = Cause(RunReason.FAULT, fault.message, fault.probe_derived, hardware=hardware)
-            needed = run_needed(entry.instance, self._registry.policy.relaunch)
-            if needed is not None and not needed.endpoint_abnormal:
-                # A lost member is graver than a death, and says more.
-                cause = needed
-            self._registry.open(entry, replace(cause, reporter=member.key), now)
-        if entry.recovery and (judgement.to_run or (judgement.opens and is_queued)):
-            hardware = fault.category is wire.FaultCategory.HARDWARE
-            entry.recovery.inbox.post(Fault(member.key, message.epoch, fault.message, fault.probe_derived, hardware))
-        return wire.FaultAnswer(
-            recovery=judgement.recovery,
-            run_id=entry.recovery.run_id if entry.recovery else None,
-            term=self._registry.terms.current,
-            orders=entry.orders(member.key, now),
-        )
+        if judgement.opens is not None:
+            self._registry.open(entry, self._wanted(entry, fault, judgement.opens), now)
+        if entry.recovery and (judgement.to_inbox or (judgement.opens and is_queued)):
+            entry.recovery.inbox.post(_for_the_run(fault))
+        if entry.recovery and judgement.recovery is wire.Recovery.PENDING:
+            entry.waiting.add(member.key)
+        answer = self._answer(judgement.recovery, entry.recovery)
+        return msgspec.structs.replace(answer, orders=entry.orders(member.key, now))
 
     def report_hardware_fault(
-        self, message: wire.HardwareFaultMsg, may_speak_for: Callable[[str], bool]
-    ) -> wire.FaultAnswer:
-        """Told to people only: no strategy answers to hardware faults yet, so nobody is told to wait.
+        self, message: wire.HardwareFaultMsg, may_speak_for: Callable[[str], bool], now: float
+    ) -> tuple[wire.FaultAnswer, list[Instance]]:
+        """The answer, and the instances that are others since. Who reports is no supervisor, and nobody freezes.
 
         `may_speak_for` tells of a namespace whether the sender may; members elsewhere are not looked at.
         Raises Unknown and WireError.
         """
-        if message.pod_ip is None:
-            raise wire.WireError("pod_ip: needed, because which pods a node carries is not known here")
+        level = check_hardware_report(message)
+        found = list(self._on(message, may_speak_for))
+        if not found:
+            where = message.pod_ip or message.node_name
+            raise Unknown(f"no member is known at {where}")
+        for entry, member in found:
+            self._registry.device_reported(entry, hardware_fault(message, level, member), now)
+        changed = list({entry.instance.id: entry.instance for entry, _ in found}.values())
+        under = [entry.recovery for entry, _ in found if entry.recovery and level is not FaultLevel.HEALTHY]
+        if not under:
+            return self._answer(wire.Recovery.NONE, None), changed
+        gravest = max(under, key=lambda recovery: recovery.level)
+        is_relaunch = gravest.strategy == ENGINE_RELAUNCH
+        told = wire.Recovery.ENGINE_RELAUNCH if is_relaunch else wire.Recovery.PENDING
+        return self._answer(told, gravest), changed
+
+    def _on(
+        self, message: wire.HardwareFaultMsg, may_speak_for: Callable[[str], bool]
+    ) -> Iterator[tuple[Entry, Member]]:
+        """All members at that address, or on that machine."""
         for entry in self._registry.entries():
             for member in entry.instance.members:
-                if member.ip == message.pod_ip and may_speak_for(member.key.namespace):
-                    self._registry.tell(
-                        entry,
-                        "fault",
-                        f"hardware fault {message.fault_code:#x} ({message.fault_level}): {message.message}",
-                        level="warning",
-                        member=member.key,
-                    )
-                    return wire.FaultAnswer(recovery=wire.Recovery.NONE, term=self._registry.terms.current)
-        raise Unknown(f"no member has the address {message.pod_ip}")
+                is_here = message.pod_ip in (None, member.ip) and message.node_name in (None, member.node_name)
+                if is_here and may_speak_for(member.key.namespace):
+                    yield entry, member
+
+    def _answer(self, told: wire.Recovery, recovery: Recovery | None) -> wire.FaultAnswer:
+        return wire.FaultAnswer(
+            recovery=told,
+            run_id=recovery.run_id if recovery else None,
+            term=self._registry.terms.current,
+            strategy=recovery.strategy if recovery else None,
+        )
+
+    def _wanted(self, entry: Entry, fault: Fault, strategy: str) -> Wanted:
+        if strategy != ENGINE_RELAUNCH:
+            return Wanted(strategy, Cause(RunReason.FAULT, fault.message), fault.level, fault)
+        is_escalated = bool(entry.instance.prev_strategy_failed)
+        reason = RunReason.ESCALATION if is_escalated else RunReason.FAULT
+        hardware = fault.category is wire.FaultCategory.HARDWARE
+        cause = Cause(reason, fault.message, fault.probe_derived and not is_escalated, hardware=hardware)
+        needed = run_needed(entry.instance, self._registry.policy.relaunch)
+        if needed is not None and not needed.endpoint_abnormal:
+            # A lost member is graver than a death, and says more.
+            cause = needed
+        return Wanted(strategy, replace(cause, reporter=fault.identity.member))
+
+    def _tell_judged(self, entry: Entry, fault: Fault, judgement: Judgement, kind: str, now: float) -> None:
+        held_back = self._repeated.admit(str(fault.identity), now)
+        if held_back is None:
+            return
+        more = f" ({held_back} reports like it were not shown)" if held_back else ""
+        self._registry.tell(
+            entry,
+            "fault",
+            f"{fault.message}; answered {judgement.recovery}: {judgement.reason}{more}",
+            level="warning",
+            reason=kind,
+            member=fault.identity.member,
+        )
 
     def _registered(
         self, answer: Joined | Rejected, message: wire.RegisterMsg | wire.ReregisterMsg, now: float
@@ -215,3 +252,9 @@ class Reception:
             return self._registry.entries()
         entry = self._registry.of_key(InstanceKey(message.namespace, message.job_name))
         return [] if entry is None else [entry]
+
+
+def _for_the_run(fault: Fault) -> exchange.Fault:
+    hardware = fault.category is wire.FaultCategory.HARDWARE
+    told = fault.identity
+    return exchange.Fault(told.member, told.epoch, fault.message, fault.probe_derived, hardware)

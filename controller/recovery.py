@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import trio
 
+from controller.model.fault import Fault, FaultLevel
+from controller.model.instance import Instance
+from controller.model.judgement import Underway
 from controller.model.member import InstanceKey
-from controller.model.relaunch.exchange import Cancel, CancelKind, Event, Fault, Heartbeat, Tick
+from controller.model.outcome import Ended, Failed, Interrupted, Recovered, Withdrawn
+from controller.model.relaunch import exchange
+from controller.model.relaunch.dispatch import record
+from controller.model.relaunch.exchange import Cancel, CancelKind, Event, Heartbeat, Tick
 from controller.model.relaunch.run import Cause, Run, RunRecord
+from controller.model.relaunch.view import view as run_view
+from controller.model.selection import ENGINE_RELAUNCH
+from supervisor.wire import RunView
 
 
 class Inbox:
@@ -41,13 +51,13 @@ class Inbox:
     def clear(self) -> None:
         self._events.clear()
 
-    def faults(self) -> list[Fault]:
+    def faults(self) -> list[exchange.Fault]:
         """Those that wait; they go on waiting."""
-        return [event for event in self._events if isinstance(event, Fault)]
+        return [event for event in self._events if isinstance(event, exchange.Fault)]
 
     def forget_observations(self) -> None:
         """What was seen before a run opens is in the instance on which it opens, perhaps of an earlier boot."""
-        kept = [event for event in self._events if isinstance(event, Fault | Cancel)]
+        kept = [event for event in self._events if isinstance(event, exchange.Fault | Cancel)]
         self._events = deque(kept)
 
     def _forget_older(self, event: Heartbeat) -> None:
@@ -71,23 +81,74 @@ class Recovery:
     run_id: str
     cause: Cause
     since: float
-    strategy: str = "engine_relaunch"
+    strategy: str = ENGINE_RELAUNCH
+    level: FaultLevel = FaultLevel.L2
+    """Of what it answers: a graver fault preempts it."""
+    fault: Fault | None = None
+    """What it answers, unless that is the state of the whole instance."""
+    began_with: tuple[Fault, ...] = ()
+    """Faults of devices that its end answers; what comes later is judged then."""
     record: RunRecord | None = None
     """Of the run, if another life of the controller opened it."""
     inbox: Inbox = field(default_factory=Inbox)
     run: Run | None = None
-    """As the strategy left it last; None while it waits for its turn."""
-    queue: trio.CancelScope = field(default_factory=trio.CancelScope)
-    """Around that wait."""
+    """Of a relaunch, as the strategy left it last; None while it waits for its turn."""
+    follow: Cause | None = None
+    """The relaunch to open at its end, whatever the instance looks like then."""
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    """Around what is simply cancelled when the recovery is withdrawn: a relaunch's wait for its turn, all of the
+    other strategies."""
     withdrawn: Cancel | None = None
     """Who no longer wants it said so."""
+    gives_way_to: Fault | None = None
+    """The graver fault for which it was withdrawn, or would be if its run could be preempted."""
 
     def cancel(self, kind: CancelKind, reason: str) -> None:
-        """The run ends itself; one that waits for its turn need not wait for that."""
+        """A run ends itself; one that waits for its turn, and any other strategy, need not be waited for."""
         self.withdrawn = Cancel(kind, reason)
         self.inbox.post(self.withdrawn)
-        self.queue.cancel(reason=reason)
+        self.scope.cancel(reason=reason)
+
+    def give_way(self, fault: Fault) -> None:
+        """To a graver fault, once."""
+        if fault != self.gives_way_to:
+            self.gives_way_to = fault
+            self.cancel(CancelKind.PREEMPT, f"preempted: {fault.message}")
 
     @property
     def step(self) -> str:
-        return str(self.run.step) if self.run else "queued"
+        if self.run is not None:
+            return str(self.run.step)
+        return "queued" if self.strategy == ENGINE_RELAUNCH else "running"
+
+    @property
+    def underway(self) -> Underway:
+        return Underway(self.strategy, self.level, self.run)
+
+    def view(
+        self, instance: Instance, now: float, to_wall: Callable[[float], str], ended: Ended | None = None
+    ) -> RunView:
+        """As tools see it; `ended`: what came of it, None while it runs."""
+        if self.run is not None:
+            return run_view(record(self.run, now), to_wall)
+        return RunView(
+            id=self.run_id,
+            instance_id=instance.id,
+            epoch=0 if self.strategy == ENGINE_RELAUNCH else instance.epoch,
+            reason=self.cause.reason,
+            outcome=None if ended is None else _WORDS[type(ended)],
+            phase=1,
+            steps=(),
+            supervisors=tuple(member.address for member in instance.members),
+            message=self.cause.text if ended is None else _said(ended),
+            namespace=self.instance.namespace,
+            job_name=self.instance.job_name,
+            strategy=self.strategy,
+        )
+
+
+_WORDS: Mapping[type, str] = {Recovered: "done", Failed: "failed", Withdrawn: "aborted", Interrupted: "aborted"}
+
+
+def _said(ended: Ended) -> str:
+    return ended.message if isinstance(ended, Recovered) else ended.reason

@@ -20,13 +20,15 @@ from controller.clock import wall_clock
 from controller.entry import Entry
 from controller.events import EventLog
 from controller.fleet import Fleet
-from controller.model import assembly, budget
+from controller.model import assembly, budget, devices
 from controller.model import instance as instances
 from controller.model.assembly import Joined, Rejected
 from controller.model.budget import Budget
+from controller.model.fault import Fault, FaultLevel
 from controller.model.instance import AskDirectly, Instance, InstanceEvent, InstanceStatus
 from controller.model.member import InstanceKey, Member, MemberKey, Observation, same_boot
-from controller.model.need import not_prepared, run_needed, waits_for
+from controller.model.need import not_prepared, waits_for
+from controller.model.outcome import Ended, Failed
 from controller.model.relaunch.exchange import (
     Answer,
     CancelKind,
@@ -36,9 +38,11 @@ from controller.model.relaunch.exchange import (
     Registered,
     Unreachable,
 )
-from controller.model.relaunch.run import Cause, RunRecord
+from controller.model.relaunch.run import RunRecord
 from controller.model.relaunch.view import view
+from controller.model.selection import ENGINE_RELAUNCH
 from controller.model.silence import changes_at, is_no_news
+from controller.model.wanted import Wanted, ended, escalated, recovery_wanted, wanted_for_a_device
 from controller.policy import Policy
 from controller.recovery import Recovery
 from controller.run_metrics import RunMetrics
@@ -100,6 +104,7 @@ class Registry:
         self.next_id = loaded.next_instance_id
         self.budgets = Budgets(loaded.budgets)
         self.fleet = Fleet(policy.fleet)
+        self._choices = policy.choices
         self._new_run_id = new_run_id
         for key, record in loaded.runs.items():
             self._reopen(key, record)
@@ -148,7 +153,7 @@ class Registry:
             entry = self._add(Entry(answer.instance), now)
             self._past.pop(key, None)
         self.next_id = max(self.next_id, answer.instance.id + 1)
-        entry.instance = answer.instance
+        entry.instance = devices.of_the_same_places(entry.instance, answer.instance)
         self._to_be_kept(key)
         if isinstance(answer, Joined):
             entry.refused = ""
@@ -217,28 +222,77 @@ class Registry:
             entry.recovery.inbox.post(MemberSilent(member.key))
         self.consider(entry, now)
 
+    # --- devices -------------------------------------------------------------------------------------------
+
+    def device_reported(self, entry: Entry, fault: Fault, now: float) -> None:
+        """Sick or healthy: what follows from it is begun, or waits for the end of what runs."""
+        is_sick = fault.level is not FaultLevel.HEALTHY
+        told = devices.present(entry.instance, fault) if is_sick else devices.healthy(entry.instance, fault.identity)
+        if told == entry.instance:
+            return
+        self.change(entry, told)
+        self.tell(entry, "fault", fault.message, level="warning" if is_sick else "info", member=fault.identity.member)
+        self.consider(entry, now)
+
     # --- recoveries ----------------------------------------------------------------------------------------
 
-    def open(self, entry: Entry, cause: Cause, now: float) -> Recovery:
+    def open(self, entry: Entry, wanted: Wanted, now: float) -> Recovery:
         """The recovery of this instance: a new one, unless one is open (C1)."""
         if entry.recovery is None:
-            entry.recovery = Recovery(entry.instance.key, self._new_run_id(), cause, now)
+            entry.recovery = Recovery(
+                entry.instance.key,
+                self._new_run_id(),
+                wanted.cause,
+                now,
+                wanted.strategy,
+                wanted.level,
+                wanted.fault,
+                began_with=entry.instance.faults,
+            )
             entry.told_waiting = False
             entry.forget_orders()
             self.opened.append(entry.recovery)
             self._call_attention()
         return entry.recovery
 
-    def close(self, recovery: Recovery, closed: wire.RunView, follow: Cause | None, now: float) -> None:
-        """The recovery is over: the instance is judged anew by what its members say."""
+    def close(self, recovery: Recovery, outcome: Ended, closed: wire.RunView, now: float) -> None:
+        """The recovery is over: the instance is judged anew by what its members say and what its devices have."""
         entry = self._entries[recovery.instance]
         entry.recovery_closed()
         self.change(entry, instances.epoch_commanded(entry.instance, closed.epoch))
+        self.change(entry, ended(entry.instance, recovery.began_with, recovery.strategy, outcome))
         self.closed_runs.appendleft(closed)
-        self.run_metrics.closed(closed)
-        if follow is not None and not (entry.instance.terminating or entry.instance.held):
+        if recovery.strategy == ENGINE_RELAUNCH:
+            self.run_metrics.closed(closed)
+        if follow := self._follow(entry, recovery, outcome):
             self.open(entry, follow, now)
         self.consider(entry, now)
+        if entry.recovery is None:
+            self._let_go(entry, recovery, now)
+
+    def _follow(self, entry: Entry, recovery: Recovery, outcome: Ended) -> Wanted | None:
+        """What is to be opened at once, whatever the instance looks like, but for what is graver."""
+        if entry.instance.terminating or entry.instance.held:
+            return None
+        follow = Wanted(ENGINE_RELAUNCH, recovery.follow) if recovery.follow is not None else None
+        if isinstance(outcome, Failed) and recovery.strategy != ENGINE_RELAUNCH:
+            follow = escalated(entry.instance, self._choices)
+        graver = wanted_for_a_device(entry.instance, self._choices)
+        return None if follow and graver and graver.level > follow.level else follow
+
+    def _let_go(self, entry: Entry, recovery: Recovery, now: float) -> None:
+        """Whoever was told to wait for the end of a strategy need not wait for the end of its freeze (S07)."""
+        for key in entry.waiting if recovery.strategy != ENGINE_RELAUNCH else ():
+            if member := entry.instance.member(key):
+                order = wire.Order(
+                    order=wire.OrderKind.ABORT,
+                    term=self.terms.current,
+                    run_id=recovery.run_id,
+                    boot_id=member.boot_id,
+                    reason=f"{recovery.strategy} is over and nothing follows",
+                )
+                entry.order(key, order, now)
+        entry.waiting.clear()
 
     def change(self, entry: Entry, changed: Instance) -> None:
         """Replace the instance; a new status is an event."""
@@ -258,13 +312,14 @@ class Registry:
         """Whatever has happened: what is the instance now, and what does it need?"""
         self._judge(entry, now)
         if entry.recovery is not None:
+            self._preempt(entry, entry.recovery)
             return
         if entry.instance.terminating:
             self.change(entry, instances.delete(entry.instance, entry.instance.terminating, now))
         if entry.instance.status is InstanceStatus.DELETED:
             self._drop(entry)
-        elif cause := run_needed(entry.instance, self.policy.relaunch):
-            self.open(entry, cause, now)
+        elif wanted := recovery_wanted(entry.instance, self.policy.relaunch, self._choices):
+            self.open(entry, wanted, now)
         else:
             self._tell_if_waiting(entry)
 
@@ -316,6 +371,12 @@ class Registry:
     def _to_be_kept(self, key: InstanceKey) -> None:
         self.unsaved[key] = None
         self._call_attention()
+
+    def _preempt(self, entry: Entry, recovery: Recovery) -> None:
+        """What it gives way to is opened at its end, when it has cleaned up."""
+        graver = wanted_for_a_device(entry.instance, self._choices)
+        if graver is not None and graver.fault is not None and graver.level > recovery.level:
+            recovery.give_way(graver.fault)
 
     def _life_over(self, entry: Entry, place: MemberKey, boot_id: str | None, newcomer: Member | None) -> None:
         entry.forget_orders(place)

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.model.limits import Limits
-from controller.model.settings import FleetSettings, InstanceSettings, OnMemberLost, Phase2Scope, RelaunchSettings
+from controller.model.settings import (
+    FleetSettings,
+    InstanceSettings,
+    OnMemberLost,
+    Phase2Scope,
+    RelaunchSettings,
+    StrategySettings,
+)
 from controller.policy import Policy
 from supervisor.settings_file import (
     Foreign,
@@ -100,6 +107,21 @@ class FaultToleranceSection:
     """The reference system's names."""
 
     enable_engine_relaunch: bool = setting(boolean, True, "the only switch of the engine relaunch")
+    enable_token_reinference: bool = setting(
+        boolean, True, "answer transient faults of the interconnect by the engines' own recovery"
+    )
+    enable_uce_recovery: bool = setting(
+        boolean, True, "answer uncorrectable memory errors by the engines' own recovery"
+    )
+    enable_elastic_scaling: bool = setting(
+        boolean, False, "scale a decode engine that lost a device down to its other ranks (vLLM, elastic EP)"
+    )
+    enable_scale_p2d: bool = setting(
+        boolean, False, "give up prefill instances, so that a decode instance that lost a device finds other pods"
+    )
+    strategy_center_check_interval: float = setting(
+        duration(0.1, 10), 1.0, "how often it is looked for what only time has changed; events are taken at once"
+    )
     engine_relaunch_complete_timeout_sec: float = setting(
         duration(1, 24 * HOUR), 600.0, "without progress of a loading engine: the run failed"
     )
@@ -196,6 +218,8 @@ class Settings:
                 heartbeat_timeout_inactive_sec=self.instance.heartbeat_timeout_inactive_sec,
             ),
             fleet=FleetSettings(max_phase2_fraction=fault.max_phase2_fraction),
+            strategies=StrategySettings(switches=self._switches()),
+            check_interval_sec=fault.strategy_center_check_interval,
             assemble_timeout_sec=self.instance.instance_assemble_timeout,
             max_concurrent_runs=fault.max_concurrent_runs,
             limits=Limits(
@@ -204,6 +228,16 @@ class Settings:
                 event_followers=self.limits.event_followers,
             ),
         )
+
+    def _switches(self) -> frozenset[str]:
+        fault = self.fault_tolerance_config
+        switches = {
+            "enable_token_reinference": fault.enable_token_reinference,
+            "enable_uce_recovery": fault.enable_uce_recovery,
+            "enable_elastic_scaling": fault.enable_elastic_scaling,
+            "enable_scale_p2d": fault.enable_scale_p2d,
+        }
+        return frozenset(name for name, is_on in switches.items() if is_on)
 
 
 SECTIONS: Mapping[str, type] = {

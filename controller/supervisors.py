@@ -174,6 +174,7 @@ def _accepted(request: EngineRestartMsg | StartCmdMsg | StopMsg, body: bytes) ->
         will_exit=answer.will_exit,
         message=answer.message,
         config_digest=answer.config_digest,
+        recovery=answer.recovery,
     )
 
 

@@ -149,6 +149,7 @@ def identity_of(configuration: Configuration, unit: Unit, nm_port: int) -> wire.
         namespace=pod.namespace,
         pod_name=pod.name,
         pod_uid=pod.uid,
+        node_name=pod.node_name,
         boot_id=configuration.boot_id,
         node_index=supervisor.node_index,
         bootstrap_port=str(unit.engine.bootstrap_port),

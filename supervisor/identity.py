@@ -25,6 +25,7 @@ class Pod(msgspec.Struct, frozen=True):
     name: str
     namespace: str
     uid: str | None
+    node_name: str | None
     ip: str | None
     group: str | None
     """Name and number of the LeaderWorkerSet group."""
@@ -61,6 +62,7 @@ def pod_of(environment: Mapping[str, str]) -> Pod:
         name=environment.get("POD_NAME") or environment.get("HOSTNAME") or "localhost",
         namespace=environment.get("POD_NAMESPACE") or "default",
         uid=environment.get("POD_UID") or None,
+        node_name=environment.get("NODE_NAME") or None,
         ip=environment.get("POD_IP") or None,
         # The leader's host name is the group's name: <set>-<group>.<service>.<namespace>
         group=leader.partition(".")[0] if leader else None,

@@ -57,8 +57,10 @@ FOREIGN: Foreign = {
     "pd": None,
     "fault_tolerance_config": frozenset({
         "canary_min_interval_sec",
+        "enable_elastic_scaling",
         "enable_scale_p2d",
         "enable_token_reinference",
+        "enable_uce_recovery",
         "engine_relaunch_backoff_max_sec",
         "engine_relaunch_backoff_sec",
         "engine_relaunch_complete_timeout_sec",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from controller.api.routes import Routes
-from controller.api.views import instance_view, open_run_view
+from controller.api.views import instance_view
 from controller.clock import wall_clock
 from controller.journal import Journal
 from controller.model.instance import Instance
@@ -65,7 +65,7 @@ def add_operator_routes(
         """Start the engines of an instance with what the unit files in all its pods say now."""
         recovery = await rollouts.begin(instance_id, message.reason)
         now = trio.current_time()
-        return open_run_view(recovery, instance_id, now, wall_clock(now))
+        return recovery.view(registry.entry(instance_id).instance, now, wall_clock(now))
 
     @routes.post("/v1/reset-failed", answer=wire.Said)
     async def reset_all_failed() -> wire.Said:

@@ -88,7 +88,13 @@ def add_supervisor_routes(
     )
     async def report_hardware_fault(message: wire.HardwareFaultMsg) -> wire.FaultAnswer:
         """Say that a device is faulty; the answer names what will be tried."""
-        return reception.report_hardware_fault(message, lambda namespace: caller().may(Role.NODE, namespace))
+        asking = caller()
+        said, changed = reception.report_hardware_fault(
+            message, lambda namespace: asking.may(Role.NODE, namespace), trio.current_time()
+        )
+        for instance in changed:
+            await journal.keep(instance.key)
+        return said
 
     @routes.post(
         "/controller/terminate_instance",

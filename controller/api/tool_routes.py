@@ -10,7 +10,7 @@ from quart import Response, request
 from controller.api.route import NUMBER, Parameter
 from controller.api.routes import Routes
 from controller.api.tenancy import may_see, visible
-from controller.api.views import instance_view, open_run_view
+from controller.api.views import instance_view
 from controller.clock import wall_clock
 from controller.events import ControllerEvent, EventLog
 from controller.journal import Journal
@@ -61,7 +61,7 @@ def add_tool_routes(
         """Relaunch the engines of an instance in place."""
         now, to_wall = _clocks()
         recovery = operators.relaunch(instance_id, message.reason, now)
-        return open_run_view(recovery, instance_id, now, to_wall)
+        return recovery.view(registry.entry(instance_id).instance, now, to_wall)
 
     @routes.post("/v1/instances/<int:instance_id>/reset-failed", answer=wire.InstanceView, errors=NO_INSTANCE)
     async def reset_failed(instance_id: int) -> wire.InstanceView:
@@ -132,7 +132,7 @@ def _runs(registry: Registry) -> list[wire.RunView]:
     """Open ones first, each part newest first."""
     now, to_wall = _clocks()
     opened = [
-        open_run_view(entry.recovery, entry.instance.id, now, to_wall)
+        entry.recovery.view(entry.instance, now, to_wall)
         for entry in sorted(
             registry.entries(),
             key=lambda entry: entry.recovery.since if entry.recovery else 0.0,

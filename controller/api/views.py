@@ -7,8 +7,6 @@ from collections.abc import Callable
 from controller.entry import Entry
 from controller.model.member import Member
 from controller.model.need import waits_for
-from controller.model.relaunch.dispatch import record
-from controller.model.relaunch.view import view as run_view
 from controller.recovery import Recovery
 from supervisor.wire import (
     EndpointStatus,
@@ -16,7 +14,6 @@ from supervisor.wire import (
     InstanceView,
     MemberView,
     RecoveryView,
-    RunView,
     Step,
 )
 
@@ -45,25 +42,6 @@ def _reason(entry: Entry) -> str:
     waiting = waits_for(entry.instance) if entry.recovery is None else None
     refused = f"; refused: {entry.refused}" if entry.refused and not entry.instance.complete else ""
     return (waiting or entry.instance.reason) + refused
-
-
-def open_run_view(recovery: Recovery, instance_id: int, now: float, to_wall: Callable[[float], str]) -> RunView:
-    """Also of one that waits for its turn and has no step yet."""
-    if recovery.run is not None:
-        return run_view(record(recovery.run, now), to_wall)
-    return RunView(
-        id=recovery.run_id,
-        instance_id=instance_id,
-        epoch=0,
-        reason=recovery.cause.reason,
-        outcome=None,
-        phase=1,
-        steps=(),
-        supervisors=(),
-        message=recovery.cause.text,
-        namespace=recovery.instance.namespace,
-        job_name=recovery.instance.job_name,
-    )
 
 
 def _member(member: Member, now: float) -> MemberView:

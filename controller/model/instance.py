@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from controller.model.fault import Fault
 from controller.model.member import InstanceKey, Member, MemberKey, Observation, observed, why_not_normal
 from controller.model.settings import InstanceSettings
 from supervisor.wire import ParallelConfig, Step
@@ -115,13 +116,29 @@ class Instance:
     abandoned_at: float = 0.0
     """What was seen before says nothing of the engines that this relaunch may have stopped."""
     last_registration_at: float = 0.0
+    faults: tuple[Fault, ...] = ()
+    """Of its devices: present until they are reported healthy, or until the pod is another."""
+    prev_strategy_failed: str = ""
+    """A strategy that was to do without new engines failed, in words; until one succeeds (S08)."""
+    scaled_to: int | None = None
+    """Data-parallel ranks that the engines of this epoch were shrunk to."""
 
     @property
     def complete(self) -> bool:
         return len(self.members) == self.spec.nnodes and not any(m.superseded for m in self.members)
 
+    @property
+    def separated(self) -> str:
+        """Why a device keeps it out of routing, in words; "" if none does."""
+        return ", ".join(fault.message for fault in self.faults if fault.separates and not self._is_spared(fault))
+
     def member(self, key: MemberKey) -> Member | None:
         return next((member for member in self.members if member.key == key), None)
+
+    def _is_spared(self, fault: Fault) -> bool:
+        """Its ranks were shrunk away: nothing runs on that device any more."""
+        member = self.member(fault.identity.member)
+        return self.scaled_to is not None and member is not None and ranks(self, member).start >= self.scaled_to
 
 
 def kept(instance: Instance) -> Instance:
@@ -144,7 +161,9 @@ class AskDirectly:
 
 
 def transition(instance: Instance, verdict: Verdict, now: float) -> Instance:
-    """The table's next status; `since` moves only when the status does."""
+    """The table's next status; `since` moves only when the status does. A separated instance is never NORMAL."""
+    if verdict.event is InstanceEvent.NORMAL and (separated := instance.separated):
+        verdict = Verdict(InstanceEvent.ABNORMAL, separated)
     status = TRANSITIONS[instance.status][verdict.event]
     if status is instance.status:
         return instance if status is InstanceStatus.DELETED else replace(instance, reason=verdict.reason)
@@ -196,7 +215,7 @@ def _judge_observations(instance: Instance, now: float, settings: InstanceSettin
         return Verdict(InstanceEvent.ABNORMAL, f"{_addresses(gone)} has left")
     if instance.epoch == 0:
         return None
-    if abnormal := abnormal_endpoints(instance):
+    if abnormal := abnormal_endpoints(instance) or instance.separated:
         return Verdict(InstanceEvent.ABNORMAL, abnormal)
     if not all_heard(instance):
         return None
@@ -255,6 +274,13 @@ def endpoint_ids(instance: Instance, member: Member) -> tuple[int, ...]:
     return tuple(range(member.node_rank * count, (member.node_rank + 1) * count))
 
 
+def ranks(instance: Instance, member: Member) -> range:
+    """The data-parallel ranks on its node; one rank may stand on several nodes."""
+    dp_size, nnodes = instance.spec.parallel.dp_size, instance.spec.nnodes
+    first = member.node_rank * dp_size // nnodes
+    return range(first, max(first + 1, (member.node_rank + 1) * dp_size // nnodes))
+
+
 def observe(instance: Instance, key: MemberKey, observation: Observation) -> Instance:
     """A member was heard, by heartbeat or by a direct answer."""
     highest = max(instance.highest_epoch, observation.epoch)
@@ -310,7 +336,7 @@ def begin_epoch(instance: Instance, epoch: int) -> Instance:
     """EpochBegins of a run: every member's present life takes part in `epoch`."""
     members = tuple(replace(member, in_epoch=True) for member in instance.members)
     highest = max(instance.highest_epoch, epoch)
-    return replace(instance, epoch=epoch, highest_epoch=highest, members=members)
+    return replace(instance, epoch=epoch, highest_epoch=highest, members=members, scaled_to=None)
 
 
 def epoch_commanded(instance: Instance, epoch: int) -> Instance:

@@ -78,6 +78,8 @@ class Member:
     boot_id: str | None = None
     pod_name: str | None = None
     pod_uid: str | None = None
+    node_name: str | None = None
+    """The machine's, by which device faults may be reported."""
     node_index: int | None = None
     bootstrap_port: str | None = None
     rendezvous_ports: str | None = None

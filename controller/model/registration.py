@@ -69,6 +69,7 @@ def member_of(message: RegisterMsg | ReregisterMsg, business: Sequence[str], mgm
         boot_id=message.boot_id,
         pod_name=message.pod_name,
         pod_uid=message.pod_uid,
+        node_name=message.node_name,
         node_index=message.node_index,
         bootstrap_port=message.bootstrap_port,
         rendezvous_ports=message.rendezvous_ports,

@@ -82,3 +82,21 @@ class RelaunchSettings:
     def rejoins(self) -> bool:
         """Survivors that may not be relaunched in place cannot wait in place either."""
         return self.enable_engine_relaunch and self.on_member_lost is OnMemberLost.REJOIN
+
+
+@dataclass(frozen=True, slots=True)
+class StrategySettings:
+    """Of the recoveries beside the relaunch."""
+
+    switches: frozenset[str] = frozenset({"enable_token_reinference", "enable_uce_recovery"})
+    """Names of the settings that are on."""
+    recover_timeout_sec: float = 90.0
+    """Until every engine has recovered itself and serves; a supervisor gives its own 60 s."""
+    recover_answer_timeout_sec: float = 12.0
+    """A supervisor answers after 10 s at the latest, done or not."""
+    isolation_timeout_sec: float = 30.0
+    """Until a decode instance is out of routing, before others are given up for it."""
+    scale_drain_timeout_sec: int = 120
+    """vLLM's default: how long it lets requests finish before ranks come or go."""
+    scale_timeout_sec: float = 600.0
+    """Of the whole rescaling: new ranks load their weights."""

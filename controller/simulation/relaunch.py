@@ -14,6 +14,7 @@ from controller.model.relaunch import dispatch, exchange, plan
 from controller.model.relaunch.exchange import Action, Answer, Answered, Close, Event, Send, Unreachable
 from controller.model.relaunch.run import Cause, Run
 from controller.model.relaunch.view import view
+from controller.model.wanted import came_of
 from controller.recovery import Recovery
 from controller.registry import Registry
 from controller.simulation.network import Network
@@ -204,7 +205,9 @@ class Relaunch:
     def _close(self, follow: Cause | None) -> None:
         assert self._run is not None
         self._due = None
-        self._registry.close(self.recovery, view(dispatch.record(self._run, self._now()), _wall), follow, self._now())
+        self.recovery.follow = follow
+        seen = view(dispatch.record(self._run, self._now()), _wall)
+        self._registry.close(self.recovery, came_of(self._run), seen, self._now())
         self._watcher.closed(self)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from controller.model.outcome import Outcome
 from controller.recovery import Recovery
 
 
 class Strategy(Protocol):
-    async def execute(self, recovery: Recovery) -> None:
-        """Recover one instance, or let its containers restart; what came of it is in the registry's runs.
+    async def execute(self, recovery: Recovery) -> Outcome:
+        """Recover one instance, or say why not.
 
-        Cancelled, it cleans up after itself in bounded time and leaves every supervisor either serving or
-        free to end itself; `recovery` is closed in the registry in either case.
+        Cancelled, because a graver fault came, an operator asked or the controller ends, it cleans up after itself in
+        bounded time: that is waited for before anything else is done with the instance.
         """

@@ -12,14 +12,14 @@ from functools import partial
 
 import trio
 
-from controller.clock import wall_clock
 from controller.election import Leadership
 from controller.entry import Entry
 from controller.journal import Journal
 from controller.model import instance as instances
 from controller.model.member import MemberKey, Observation
+from controller.model.outcome import Failed, Outcome
 from controller.model.relaunch import exchange, plan
-from controller.model.relaunch.dispatch import postpone, record
+from controller.model.relaunch.dispatch import postpone
 from controller.model.relaunch.exchange import (
     Action,
     Answered,
@@ -30,8 +30,8 @@ from controller.model.relaunch.exchange import (
     Send,
     Unreachable,
 )
-from controller.model.relaunch.run import Cause, Outcome, Run, RunStep
-from controller.model.relaunch.view import view
+from controller.model.relaunch.run import GOOD_ENDS, Cause, Run, RunStep
+from controller.model.wanted import came_of
 from controller.recovery import Recovery
 from controller.registry import Registry
 from controller.store.base import Store
@@ -42,7 +42,6 @@ CLEANUP_SEC = 3.0
 """Of a cancelled run: abort goes to all who may be frozen, at once, and nobody is waited for longer."""
 GRACE_SEC = 0.5
 """For the journal rows that close such a run."""
-GOOD_ENDS = frozenset({None, Outcome.DONE, Outcome.RECOVERED_ITSELF, Outcome.OBSOLETE, Outcome.HELD})
 LOST_STEPS = frozenset({RunStep.REJOIN, RunStep.PHASE2})
 
 
@@ -61,8 +60,8 @@ class EngineRelaunch:
         self._journal = journal
         self._turns = trio.Semaphore(max_concurrent_runs, max_value=max_concurrent_runs)
 
-    async def execute(self, recovery: Recovery) -> None:
-        """One run, from its journal row to its end, in its turn.
+    async def execute(self, recovery: Recovery) -> Outcome:
+        """One run, from its journal row to its end, in its turn. Its failure is phase 2, and nothing beyond it.
 
         Who waits for containers starts nothing: its turn is another's meanwhile.
 
@@ -88,10 +87,11 @@ class EngineRelaunch:
                 with trio.move_on_after(CLEANUP_SEC + GRACE_SEC, shield=True):
                     await execution.end(cancel)
                 execution.close()
+        return execution.outcome
 
     async def _its_turn_comes(self, recovery: Recovery, turn: _Turn) -> bool:
         """False if the recovery was withdrawn before. Cancelled, it has no turn."""
-        with recovery.queue:
+        with recovery.scope:
             await turn.take()
             return True
         return False
@@ -210,9 +210,14 @@ class _Execution:
             await self.finish()
 
     def close(self) -> None:
-        """Hand the instance back; synchronous, so that it happens in every case."""
-        now = trio.current_time()
-        self._registry.close(self._recovery, view(record(self._opened, now), wall_clock(now)), self._follow(), now)
+        """Leave what is to follow; synchronous, so that it happens in every case."""
+        self._recovery.follow = self._follow()
+
+    @property
+    def outcome(self) -> Outcome:
+        if self._run is None:
+            return Failed("the leadership was lost before it began")
+        return came_of(self._run)
 
     def _follow(self) -> Cause | None:
         """The run to open at once; else the instance itself says when it needs one."""
@@ -314,7 +319,7 @@ class _Execution:
         match action:
             case exchange.Journal(kept, reason):
                 await self._store.save_run(kept)
-                is_bad = kept.step in LOST_STEPS or kept.outcome not in GOOD_ENDS
+                is_bad = kept.step in LOST_STEPS or kept.outcome not in (None, *GOOD_ENDS)
                 self._tell("warning" if is_bad else "info", f"{kept.step}: {reason}")
             case exchange.SaveBudget(budget, _):
                 await self._store.save_budget(budget)

@@ -96,6 +96,8 @@ class SupervisorIdentity(msgspec.Struct, frozen=True, kw_only=True):
     namespace: Name = "default"
     pod_name: Word | None = None
     pod_uid: Word | None = None
+    node_name: Word | None = None
+    """The machine's, by which `report_hardware_fault` may mean all of its pods."""
     boot_id: Word | None = None
     """Of one supervisor process: tells a container restart from a network fault."""
     node_index: Count | None = None
@@ -231,6 +233,8 @@ class FaultAnswer(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     term: int = 0
     orders: tuple[Order, ...] = ()
+    strategy: str | None = None
+    """The recovery that is under way, by its name."""
 
 
 class HardwareFaultMsg(msgspec.Struct, frozen=True, kw_only=True):

@@ -206,13 +206,14 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     reason: str
     outcome: str | None
-    """None while it runs; done|phase2|aborted|obsolete|recovered_itself|held."""
+    """None while it runs; done|phase2|aborted|obsolete|recovered_itself|held, and failed of other strategies."""
     phase: int
     steps: tuple[RunStepView, ...]
     supervisors: tuple[str, ...]
     message: str = ""
     namespace: str = "default"
     job_name: str = ""
+    strategy: str = "engine_relaunch"
 
 
 class LeaderView(msgspec.Struct, frozen=True, kw_only=True):

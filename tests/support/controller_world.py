@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
@@ -15,11 +15,13 @@ from controller.api.leader_routes import standby_app
 from controller.app import compose
 from controller.door import Controller, Door
 from controller.election import Election, Leadership, MemoryElection
+from controller.engines import Engines
 from controller.lead import lead
 from controller.model.instance import Instance, InstanceStatus
 from controller.model.settings import OnMemberLost, RelaunchSettings
 from controller.policy import Policy
 from controller.store.memory import MemoryStore
+from controller.strategy.third_party import Offer
 from controller.supervisors import Supervisors
 from supervisor import wire
 from supervisor.shared.serving import Application, Message, Receive, Send
@@ -50,6 +52,8 @@ class World:
     door: Door = field(default_factory=lambda: Door(standby_app(lambda: None, lambda: True)))
     lives: list[Controller] = field(default_factory=list)
     """Every controller that was composed, in order: one for each leadership."""
+    offers: Mapping[str, Offer] = field(default_factory=dict)
+    """Strategies of third parties."""
     _running: trio.CancelScope | None = None
     _is_paused: bool = False
     _ended: trio.Event = field(default_factory=trio.Event)
@@ -71,7 +75,9 @@ class World:
 
         async def fresh(leadership: Leadership) -> Controller:
             supervisors = Supervisors(transport=lambda: self.network.transport(HOST))
-            self.lives.append(await compose(self.policy, leadership, supervisors, None))
+            engines = Engines(lambda: self.network.transport(HOST))
+            life = await compose(self.policy, leadership, supervisors, None, engines=engines, offers=self.offers)
+            self.lives.append(life)
             if len(self.lives) == before + 1:
                 task_status.started()
             return self.it
@@ -115,7 +121,9 @@ class World:
 
     # --- supervisors ---------------------------------------------------------------------------------------
 
-    def add_gang(self, job_name: str = "job", size: int = 2, script: Script | None = None) -> list[FakeSupervisor]:
+    def add_gang(
+        self, job_name: str = "job", size: int = 2, script: Script | None = None, **identity: object
+    ) -> list[FakeSupervisor]:
         number = len(self.gangs)
         gang = [
             FakeSupervisor(
@@ -127,6 +135,7 @@ class World:
                 controller_urls=(f"http://{HOST}:{PORT}",),
                 script=script,
                 history=self.history,
+                identity=identity,
             )
             for rank in range(size)
         ]
@@ -168,14 +177,18 @@ class World:
 
 
 @asynccontextmanager
-async def open_world(policy: Policy | None = None, elect: Callable[[], Election] | None = None) -> AsyncIterator[World]:
+async def open_world(
+    policy: Policy | None = None,
+    elect: Callable[[], Election] | None = None,
+    offers: Mapping[str, Offer] | None = None,
+) -> AsyncIterator[World]:
     """A network and a controller; gangs are added by the test. Ends with the block."""
     async with (
         open_memory_network() as network,
         network.client("tool", f"http://{HOST}:{PORT}") as client,
         trio.open_nursery() as nursery,
     ):
-        world = World(network, nursery, policy or Policy(), client, elect=elect)
+        world = World(network, nursery, policy or Policy(), client, elect=elect, offers=offers or {})
         await world.start_controller()
         yield world
         nursery.cancel_scope.cancel(reason="the test is over")

@@ -8,7 +8,7 @@ arbiter ends it. It is not the supervisor's code and proves nothing about it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from uuid import uuid4
@@ -41,7 +41,7 @@ class Script:
     load_sec: float = 5.0
     load_fails: bool = False
     hang: frozenset[str] = frozenset()
-    """Of `prepare`, `start`, `abort`, `stop`, `status`: taken and never answered, without any effect."""
+    """Of `prepare`, `start`, `abort`, `stop`, `status`, `recover`: taken and never answered, without any effect."""
     hold: frozenset[str] = frozenset()
     """Of `stop engine`, `spawn`, `load`, `boot`: it goes on for as long as this is in force."""
     heartbeat_sec: float = HEARTBEAT_SEC
@@ -53,6 +53,9 @@ class Script:
     freeze_sec: float = 720.0
     dependencies_sec: float = 0.0
     """From boot until the engine can be started."""
+    recover_sec: float | None = None
+    """How long its engine takes to recover itself; None: its unit declares no way to."""
+    recover_fails: bool = False
     seed_only: bool = False
     """Knows neither epochs nor prepare and start; a peer of the reference system."""
 
@@ -86,8 +89,11 @@ class FakeSupervisor:
         controller_urls: tuple[str, ...] = ("http://controller:1026",),
         script: Script | None = None,
         history: list[Record],
+        identity: Mapping[str, object] | None = None,
     ) -> None:
+        """`identity`: fields of its registration that are not as of everybody here, as `role`."""
         self.ip = ip
+        self._own = identity or {}
         self.job_name = job_name
         self.script = script or Script()
         self.history = history
@@ -180,6 +186,9 @@ class FakeSupervisor:
         self.engine_alive = False
         self.endpoint_id = self.node_index
         self.relaunch_count = 0
+        self.recovery: wire.RecoveryState | None = None
+        self._recovering: str | None = None
+        self._recovered_at = 0.0
         self._aborted: set[str] = set()
         self._frozen_until = 0.0
         self._heard = 0.0
@@ -255,8 +264,14 @@ class FakeSupervisor:
             "pod_uid": f"uid-{self.ip}",
             "node_index": self.node_index,
             "protocol": None if self.script.seed_only else wire.PROTOCOL,
-            "features": () if self.script.seed_only else wire.FEATURES,
+            "features": self._features(),
+            **self._own,
         }
+
+    def _features(self) -> tuple[str, ...]:
+        if self.script.seed_only:
+            return ()
+        return wire.FEATURES if self.script.recover_sec is None else (*wire.FEATURES, "recover")
 
     async def _register(self) -> bool:
         message: wire.RegisterMsg | wire.ReregisterMsg
@@ -364,7 +379,8 @@ class FakeSupervisor:
                 if said.recovery is not wire.Recovery.NONE:
                     self._promised_by = said.run_id
                     self._freeze()
-                return
+                if said.recovery is not wire.Recovery.PENDING:
+                    return
             await trio.sleep(1)
 
     async def _post(self, route: str, message: msgspec.Struct) -> httpx.Response | None:
@@ -447,6 +463,7 @@ class FakeSupervisor:
                 boot_id=self.boot_id,
                 run_id=self.run_id,
                 will_exit=will_exit,
+                recovery=self.recovery if what == Action.RECOVER else None,
             )
         )
 
@@ -463,6 +480,8 @@ class FakeSupervisor:
                 await self._restart(message)
             case Action.HOLD:
                 await self._hold(message)
+            case Action.RECOVER:
+                await self._recover(message)
         return None
 
     def _check(self, term: int, boot_id: str | None, instance_id: int | None) -> None:
@@ -545,6 +564,26 @@ class FakeSupervisor:
         self._freeze()
         self._note("restart")
         await self._spawn()
+
+    async def _recover(self, message: wire.EngineRestartMsg) -> None:
+        """Answered after 10 s at the latest, as the real one does; the same message again joins."""
+        if self.script.recover_sec is None:
+            raise Refusal(ErrorCode.UNSUPPORTED)
+        if message.epoch != self.epoch:
+            raise Refusal(ErrorCode.STALE_EPOCH)
+        if not self.engine_alive:
+            raise Refusal(ErrorCode.CONFLICT)
+        if self._recovering != message.run_id:
+            self._recovering = message.run_id
+            self._recovered_at = trio.current_time() + self.script.recover_sec
+            self._note(f"recover:{message.recovery}:{message.fault_code:#x}")
+        await trio.sleep_until(min(self._recovered_at, trio.current_time() + 10))
+        if trio.current_time() < self._recovered_at:
+            self.recovery = wire.RecoveryState.RUNNING
+        elif self.script.recover_fails:
+            raise Refusal(ErrorCode.FAILED)
+        else:
+            self.recovery = wire.RecoveryState.DONE
 
     async def _spawn(self) -> None:
         self.prepared = False

@@ -20,31 +20,24 @@ from controller.model.budget import (
     spend_run,
     stable_at,
 )
-from controller.model.faults import (
-    ENGINE_DEAD,
-    ENGINE_UNHEALTHY,
-    FaultCategory,
-    FaultLevel,
-    Judgement,
-    SoftwareFault,
-    Strategy,
-    classify,
-    judge_report,
-    select,
-)
+from controller.model.classification import software_fault
+from controller.model.fault import ENGINE_DEAD, ENGINE_UNHEALTHY, Fault, FaultLevel
 from controller.model.instance import abandon, delete, hold, observe
-from controller.model.relaunch.exchange import Fault
-from controller.model.relaunch.run import RunStep
+from controller.model.judgement import Judgement, Underway, judge_report
+from controller.model.relaunch import exchange
+from controller.model.relaunch.run import Run, RunStep
+from controller.model.selection import ENGINE_RELAUNCH, RELAUNCH_SWITCH, Choices
 from controller.model.settings import InstanceSettings, RelaunchSettings
-from supervisor.wire import EngineHealth, ErrorCode, Recovery, SoftwareFaultMsg
+from supervisor.wire import EngineHealth, ErrorCode, FaultCategory, Recovery, SoftwareFaultMsg
 from tests.unit.controller_gang import SETTINGS, Drive, fresh_budget, seen, serving
 
-OFF = RelaunchSettings(enable_engine_relaunch=False)
+ON = Choices(frozenset({RELAUNCH_SWITCH}))
+OFF = Choices(frozenset())
 INSTANCE = serving(epoch=4)
 REPORTER = INSTANCE.members[1].key
 
 
-def report(health: EngineHealth = EngineHealth.DEAD, **changes: object) -> SoftwareFault:
+def report(health: EngineHealth = EngineHealth.DEAD, **changes: object) -> Fault:
     fields: dict[str, Any] = {
         "exception_type": "EngineDead",
         "exception_message": "killed by SIGKILL",
@@ -55,23 +48,26 @@ def report(health: EngineHealth = EngineHealth.DEAD, **changes: object) -> Softw
         "boot_id": "boot-1-1",
         "pid": 4711,
     }
-    return classify(SoftwareFaultMsg(**(fields | changes)), REPORTER)
+    return software_fault(SoftwareFaultMsg(**(fields | changes)), REPORTER)
 
 
-def judged(fault: SoftwareFault, **changes: Any) -> Judgement:
+def judged(fault: Fault, **changes: Any) -> Judgement:
     fields: dict[str, Any] = {
         "instance": INSTANCE,
-        "run": None,
-        "other_strategy": None,
+        "underway": None,
         "handled": frozenset(),
-        "prev_strategy_failed": False,
         "budget": fresh_budget(INSTANCE),
         "settings": SETTINGS,
+        "choices": ON,
     }
     return judge_report(fault, **(fields | changes))
 
 
-# --- classification and selection -----------------------------------------------------------------------------
+def relaunching(run: Run) -> Underway:
+    return Underway(ENGINE_RELAUNCH, FaultLevel.L2, run)
+
+
+# --- classification -----------------------------------------------------------------------------
 
 
 def test_dead_and_unhealthy_are_software_faults_of_level_two() -> None:
@@ -83,43 +79,21 @@ def test_dead_and_unhealthy_are_software_faults_of_level_two() -> None:
     assert report(exception_type="unhealthy:Liveness").probe_derived
 
 
-@pytest.mark.seed("S09")
-@pytest.mark.parametrize(
-    "health, settings, strategy",
-    [
-        (EngineHealth.DEAD, SETTINGS, Strategy.ENGINE_RELAUNCH),
-        (EngineHealth.DEAD, OFF, None),
-        (EngineHealth.UNHEALTHY, SETTINGS, None),
-        (EngineHealth.HEALTHY, SETTINGS, None),
-    ],
-)
-def test_S09_selection(health: EngineHealth, settings: RelaunchSettings, strategy: Strategy | None) -> None:
-    assert select(report(health), False, settings).strategy is strategy
-
-
-@pytest.mark.seed("S08")
-@pytest.mark.parametrize("settings, strategy", [(SETTINGS, Strategy.ENGINE_RELAUNCH), (OFF, None)])
-def test_S08_a_failed_strategy_escalates_under_the_same_switch(
-    settings: RelaunchSettings, strategy: Strategy | None
-) -> None:
-    assert select(report(EngineHealth.UNHEALTHY), True, settings).strategy is strategy
-
-
 # --- the answer -----------------------------------------------------------------------------------------------
 
 
 def test_a_death_opens_a_run_and_its_reporter_may_freeze() -> None:
     judgement = judged(report())
-    assert (judgement.recovery, judgement.opens, judgement.to_run) == (Recovery.ENGINE_RELAUNCH, True, False)
+    assert judgement == Judgement(Recovery.ENGINE_RELAUNCH, judgement.reason, opens=ENGINE_RELAUNCH)
 
 
 def test_with_the_switch_off_nobody_freezes() -> None:
-    assert judged(report(), settings=OFF).recovery is Recovery.NONE
+    assert judged(report(), choices=OFF).recovery is Recovery.NONE
 
 
 def test_with_the_budget_spent_nobody_freezes_and_phase_two_follows() -> None:
     judgement = judged(report(), budget=replace(fresh_budget(INSTANCE), runs=3))
-    assert (judgement.recovery, judgement.opens) == (Recovery.NONE, True)
+    assert (judgement.recovery, judgement.opens) == (Recovery.NONE, ENGINE_RELAUNCH)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +111,7 @@ def test_with_the_budget_spent_nobody_freezes_and_phase_two_follows() -> None:
 )
 def test_what_no_run_will_repair_opens_none_and_freezes_nobody(changes: dict[str, object]) -> None:
     judgement = judged(report(), **changes)
-    assert (judgement.recovery, judgement.opens, judgement.to_run) == (Recovery.NONE, False, False)
+    assert judgement == Judgement(Recovery.NONE, judgement.reason)
     assert judgement.reason
 
 
@@ -146,36 +120,37 @@ def test_a_report_of_another_boot_is_nobodys() -> None:
 
 
 def test_while_another_strategy_runs_the_report_waits() -> None:
-    judgement = judged(report(), other_strategy="uce_recovery")
-    assert (judgement.recovery, judgement.opens) == (Recovery.PENDING, False)
+    judgement = judged(report(), underway=Underway("uce_recovery", FaultLevel.L2))
+    assert judgement == Judgement(Recovery.PENDING, judgement.reason, to_inbox=True)
 
 
 @pytest.mark.parametrize("step", [RunStep.PROBE, RunStep.PREPARE, RunStep.START, RunStep.AWAIT])
 def test_F15_a_report_of_the_old_epoch_is_absorbed_by_the_run(step: RunStep) -> None:
     run = Drive.open(INSTANCE).to(step).run
-    judgement = judged(report(epoch=4), run=run)
-    assert (judgement.recovery, judgement.to_run, judgement.opens) == (Recovery.ENGINE_RELAUNCH, True, False)
+    judgement = judged(report(epoch=4), underway=relaunching(run))
+    assert judgement == Judgement(Recovery.ENGINE_RELAUNCH, judgement.reason, to_inbox=True)
 
 
 @pytest.mark.parametrize("runs, recovery", [(0, Recovery.ENGINE_RELAUNCH), (2, Recovery.NONE)])
 def test_a_death_in_the_runs_own_epoch_counts_on_the_next_run(runs: int, recovery: Recovery) -> None:
     budget = replace(fresh_budget(INSTANCE), runs=runs)
     run = Drive.open(INSTANCE, budget=budget).to(RunStep.AWAIT).run
-    assert judged(report(epoch=5), run=run) == Judgement(recovery, judged(report(epoch=5), run=run).reason, to_run=True)
+    judgement = judged(report(epoch=5), underway=relaunching(run))
+    assert judgement == Judgement(recovery, judgement.reason, to_inbox=True)
 
 
 def test_nobody_freezes_for_a_run_that_lets_the_containers_restart() -> None:
     drive = Drive.open(INSTANCE).to(RunStep.PREPARE)
     drive.refuse(0, ErrorCode.FAILED)
-    assert judged(report(), run=drive.run).recovery is Recovery.NONE
+    assert judged(report(), underway=relaunching(drive.run)).recovery is Recovery.NONE
 
 
 def test_a_death_while_a_run_is_closing_is_judged_when_it_has_closed() -> None:
     drive = Drive.open(INSTANCE).to(RunStep.AWAIT)
-    drive.step(Fault(drive.key(1), drive.run.epoch, "engine 1: exited"))
+    drive.step(exchange.Fault(drive.key(1), drive.run.epoch, "engine 1: exited"))
     assert drive.run.step is RunStep.CLOSED, "a new run follows"
-    judgement = judged(report(), run=drive.run)
-    assert (judgement.recovery, judgement.to_run, judgement.opens) == (Recovery.PENDING, False, False)
+    judgement = judged(report(), underway=relaunching(drive.run))
+    assert judgement == Judgement(Recovery.PENDING, judgement.reason)
 
 
 # --- budget ---------------------------------------------------------------------------------------------------
@@ -246,12 +221,12 @@ GONE = report(category=FaultCategory.HARDWARE)
 def test_for_a_device_that_is_gone_nobody_freezes_and_phase_two_follows() -> None:
     judgement = judged(GONE)
     assert GONE.category is FaultCategory.HARDWARE
-    assert (judgement.recovery, judgement.opens) == (Recovery.NONE, True)
-    assert judged(GONE, settings=OFF).opens is False
-    assert judged(GONE, handled=frozenset({GONE.identity})).opens is False
+    assert (judgement.recovery, judgement.opens) == (Recovery.NONE, ENGINE_RELAUNCH)
+    assert judged(GONE, choices=OFF).opens is None
+    assert judged(GONE, handled=frozenset({GONE.identity})).opens is None
 
 
 def test_told_while_a_run_is_open_it_is_that_run_s_business() -> None:
     drive = Drive.open(INSTANCE).to(RunStep.PREPARE)
-    judgement = judged(GONE, run=drive.run)
-    assert (judgement.recovery, judgement.opens, judgement.to_run) == (Recovery.NONE, False, True)
+    judgement = judged(GONE, underway=relaunching(drive.run))
+    assert judgement == Judgement(Recovery.NONE, judgement.reason, to_inbox=True)

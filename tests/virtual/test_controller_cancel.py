@@ -9,9 +9,12 @@ from dataclasses import replace
 import pytest
 import trio
 
+from controller.center import Center
 from controller.journal import Journal
 from controller.model.budget import spend_run
 from controller.model.relaunch.run import Cause, RunReason
+from controller.model.selection import ENGINE_RELAUNCH
+from controller.model.wanted import Wanted
 from controller.policy import Policy
 from controller.recovery import Recovery
 from controller.strategy.engine_relaunch import EngineRelaunch
@@ -37,10 +40,12 @@ async def a_gang_that_serves(policy: Policy | None = None) -> AsyncIterator[Worl
         yield world
 
 
-def a_strategy(world: World) -> EngineRelaunch:
+def a_center(world: World) -> Center:
+    """With one turn for all."""
     it = world.it
     journal = Journal(it.leadership.store, it.registry, it.events)
-    return EngineRelaunch(it.registry, it.supervisors, it.leadership, journal, 1)
+    strategy = EngineRelaunch(it.registry, it.supervisors, it.leadership, journal, 1)
+    return Center(it.registry, it.supervisors, it.leadership, journal, {ENGINE_RELAUNCH: strategy})
 
 
 async def one_run(world: World) -> None:
@@ -49,12 +54,12 @@ async def one_run(world: World) -> None:
     (entry,) = [entry for entry in registry.entries() if entry.instance.key.job_name == "job"]
     cause = world.notes.get("cause", Cause(RunReason.OPERATOR, "the test asks"))
     assert isinstance(cause, Cause)
-    recovery = registry.open(entry, cause, trio.current_time())
+    recovery = registry.open(entry, Wanted(ENGINE_RELAUNCH, cause), trio.current_time())
     registry.opened.clear()
-    strategy = world.notes.get("strategy") or a_strategy(world)
-    assert isinstance(strategy, EngineRelaunch)
+    center = world.notes.get("center") or a_center(world)
+    assert isinstance(center, Center)
     try:
-        await strategy.execute(recovery)
+        await center.recover(recovery)
     finally:
         world.notes["ended"] = trio.current_time()
         world.notes["recovery"] = recovery
@@ -169,8 +174,8 @@ async def a_gang_that_has_to_wait_for_its_turn() -> AsyncIterator[World]:
     async with a_gang_that_serves() as world:
         world.add_gang("other", script=Script(load_sec=10.0))
         await world.until(lambda: len(world.it.registry.recoveries()) == 1)
-        world.notes["strategy"] = strategy = a_strategy(world)
-        world.nursery.start_soon(strategy.execute, world.it.registry.opened.popleft())
+        world.notes["center"] = center = a_center(world)
+        world.nursery.start_soon(center.recover, world.it.registry.opened.popleft())
         await world.until(lambda: len(world.did("start")) == 4)
         world.gangs["job"][1].kill_engine()
         await world.until(lambda: world.gangs["job"][1].is_frozen)

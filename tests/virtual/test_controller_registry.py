@@ -12,6 +12,8 @@ from controller.model.assembly import Joined
 from controller.model.budget import Budget, BudgetKey, spend_run
 from controller.model.instance import InstanceStatus, activate, begin_epoch
 from controller.model.member import Member
+from controller.model.selection import ENGINE_RELAUNCH
+from controller.model.wanted import Wanted
 from controller.policy import Policy
 from controller.reception import Reception
 from controller.registry import Registry
@@ -78,7 +80,7 @@ async def test_a_run_that_waits_for_its_turn_lets_the_instance_only_go_out_of_ro
     entry = here.of_key(register(here, registration(0, nnodes=1), 0.0).instance.key)
     assert entry is not None
     entry.instance = activate(begin_epoch(entry.instance, 1), "normal", 0.0)
-    here.open(entry, FAULT, 1.0)
+    here.open(entry, Wanted(ENGINE_RELAUNCH, FAULT), 1.0)
     member = entry.instance.members[0].key
     for status, expected in (
         (EndpointStatus.NORMAL, InstanceStatus.ACTIVE),

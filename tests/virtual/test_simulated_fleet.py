@@ -139,7 +139,7 @@ def test_a_freeze_that_does_not_end_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_run_that_nobody_opens_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.registry.run_needed", lambda *_: None)
+    monkeypatch.setattr("controller.registry.recovery_wanted", lambda *_: None)
     assert "has not come to rest" in broken(DEFAULT)
 
 

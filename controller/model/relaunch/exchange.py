@@ -14,7 +14,7 @@ from controller.model.budget import Budget
 from controller.model.instance import Hold
 from controller.model.member import Member, MemberKey, Observation
 from controller.model.relaunch.run import Cause, Outcome, RunRecord
-from supervisor.wire import EngineRestartMsg, ErrorCode, StartCmdMsg, Step, StopMsg
+from supervisor.wire import EngineRestartMsg, ErrorCode, RecoveryState, StartCmdMsg, Step, StopMsg
 
 # --- requests: the wire's own messages, and one without a body ----------------------------------------------
 
@@ -43,6 +43,8 @@ class Accepted:
     will_exit: bool | None = None
     message: str = ""
     config_digest: str | None = None
+    recovery: RecoveryState | None = None
+    """How far it is with what `recover` asks for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ class RunReason(StrEnum):
     """It ends with all engines stopped."""
     RELOAD = "reload"
     """All start with the configuration that their files have now."""
+    ESCALATION = "escalation"
+    """A strategy that was to do without new engines has failed (S08)."""
 
 
 class RunStep(StrEnum):
@@ -53,6 +55,10 @@ class Outcome(StrEnum):
     """Another life of the controller opened it; when this one asked, all served without it."""
     HELD = "held"
     SUSPENDED = "suspended"
+
+
+GOOD_ENDS = frozenset({Outcome.DONE, Outcome.RECOVERED_ITSELF, Outcome.OBSOLETE, Outcome.HELD})
+"""Nothing is broken after these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +247,7 @@ class Run:
     @property
     def counts(self) -> bool:
         """It uses the budget up; what a person or an assembly asks for is no sign of a broken model."""
-        return self.cause.reason in (RunReason.FAULT, RunReason.REJOIN)
+        return self.cause.reason in (RunReason.FAULT, RunReason.REJOIN, RunReason.ESCALATION)
 
     @property
     def by_restart(self) -> bool:
