@@ -7,15 +7,15 @@ that leaves it a majority. Only the newest values are read, so that compaction t
 
 from __future__ import annotations
 
-import time
+import secrets
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
 import msgspec
-import trio
 
+from controller.clock import clocks
 from controller.events import ControllerEvent
 from controller.model import budget as budgets
 from controller.model.budget import Budget, BudgetKey
@@ -30,6 +30,7 @@ from controller.store.base import (
     CannotOpen,
     CannotWrite,
     Loaded,
+    first_instance_id,
 )
 from controller.store.codec import CannotDecode, Clocks
 from controller.store.etcd_client import EtcdClient, EtcdRefused, EtcdUnavailable
@@ -55,8 +56,8 @@ class Keys:
         return self._key("term")
 
     @property
-    def next_instance_id(self) -> bytes:
-        return self._key("next-instance-id")
+    def event_series(self) -> bytes:
+        return self._key("event-series")
 
     def instance(self, key: InstanceKey) -> bytes:
         return self._key("instance", key.namespace, key.job_name)
@@ -99,26 +100,23 @@ class EtcdStore:
         self._writer = writer
         self._keys = keys
         self._term = term
-        self._next_instance_id = 1
         self._closed: deque[str] = deque()
         """Ids of the closed runs that are kept, oldest first."""
 
     async def load(self) -> Loaded:
         """Raises CannotOpen, and CannotWrite if etcd cannot be read now."""
-        kept = _Kept(self._keys, Clocks(trio.current_time(), time.time()))
+        now = clocks()
+        kept = _Kept(self._keys, now)
         for found in await self._everything():
             kept.take(found)
-        past = sorted(kept.past, key=lambda instance: instance.since)
-        surplus = past[: max(0, len(past) - PAST_INSTANCES_KEPT)]
-        for instance in surplus:
-            del kept.instances[instance.key]
-            await self._writer.write(_only(delete(self._keys.instance(instance.key))))
+        await self._tidy(kept)
         kept.closed_runs.sort(key=lambda record: record.opened_at)
         self._closed.extend(record.run_id for record in kept.closed_runs)
-        self._next_instance_id = kept.next_instance_id
+        newest_id = max((instance.id for instance in kept.instances.values()), default=0)
         return Loaded(
             term=self._term,
-            next_instance_id=kept.next_instance_id,
+            next_instance_id=max(newest_id + 1, first_instance_id(now.utc)),
+            event_series=kept.event_series,
             instances=kept.instances,
             budgets=kept.budgets,
             runs=kept.runs,
@@ -128,7 +126,7 @@ class EtcdStore:
 
     async def take_term(self, at_least: int) -> int:
         term = max(self._term + 1, at_least)
-        await self._writer.write(_only(put(self._keys.term, _number(term))))
+        await self._writer.write(_only(put(self._keys.term, msgspec.json.encode(term))))
         self._term = term
         return term
 
@@ -144,29 +142,23 @@ class EtcdStore:
     async def save_budget(self, budget: Budget) -> None:
         key = self._keys.budget(budget.key)
         is_whole = budget == budgets.reset(budget)
-        await self._writer.write(
-            _only(delete(key) if is_whole else put(key, codec.encode_budget(budget, self._clocks())))
-        )
+        await self._writer.write(_only(delete(key) if is_whole else put(key, codec.encode_budget(budget, clocks()))))
 
     async def save_events(self, events: Sequence[ControllerEvent]) -> None:
         for first in range(0, len(events), EVENTS_AT_ONCE):
             writes: dict[bytes, Operation] = {}
             for event in events[first : first + EVENTS_AT_ONCE]:
-                writes |= _only(put(self._keys.event(event.id), codec.encode_event(event, self._clocks())))
+                writes |= _only(put(self._keys.event(event.id), codec.encode_event(event, clocks())))
                 if event.id > EVENTS_KEPT:
                     writes |= _only(delete(self._keys.event(event.id - EVENTS_KEPT)))
             await self._writer.write(writes)
 
     def _instance(self, instance: Instance) -> dict[bytes, Operation]:
-        writes = _only(put(self._keys.instance(instance.key), codec.encode_instance(instance, self._clocks())))
-        if instance.id >= self._next_instance_id:
-            self._next_instance_id = instance.id + 1
-            writes |= _only(put(self._keys.next_instance_id, _number(self._next_instance_id)))
-        return writes
+        return _only(put(self._keys.instance(instance.key), codec.encode_instance(instance, clocks())))
 
     def _run(self, record: RunRecord) -> dict[bytes, Operation]:
         opened = self._keys.open_run(record.instance)
-        body = codec.encode_run(record, self._clocks())
+        body = codec.encode_run(record, clocks())
         if record.is_open:
             return _only(put(opened, body))
         writes = _only(delete(opened)) | _only(put(self._keys.closed_run(record.run_id), body))
@@ -175,6 +167,19 @@ class EtcdStore:
         if len(self._closed) > CLOSED_RUNS_KEPT:
             writes |= _only(delete(self._keys.closed_run(self._closed.popleft())))
         return writes
+
+    async def _tidy(self, kept: _Kept) -> None:
+        """What nobody needs any more is forgotten; the series of events gets its name once."""
+        past = sorted(kept.past, key=lambda instance: instance.since)
+        for instance in past[: max(0, len(past) - PAST_INSTANCES_KEPT)]:
+            del kept.instances[instance.key]
+            await self._writer.write(_only(delete(self._keys.instance(instance.key))))
+        for key in [key for key in kept.runs if not kept.lives(key)]:
+            del kept.runs[key]
+            await self._writer.write(_only(delete(self._keys.open_run(key))))
+        if not kept.event_series:
+            kept.event_series = secrets.token_hex(4)
+            await self._writer.write(_only(put(self._keys.event_series, kept.event_series.encode())))
 
     async def _everything(self) -> list[KeyValue]:
         """In the order of the keys. Nobody else can write meanwhile, so that the pages fit together."""
@@ -190,9 +195,6 @@ class EtcdStore:
                 return everything
             first = page.kvs[-1].key + b"\0"
 
-    def _clocks(self) -> Clocks:
-        return Clocks(trio.current_time(), time.time())
-
 
 class _Kept:
     """What was found so far."""
@@ -200,7 +202,7 @@ class _Kept:
     def __init__(self, keys: Keys, clocks: Clocks) -> None:
         self._keys = keys
         self._clocks = clocks
-        self.next_instance_id = 1
+        self.event_series = ""
         self.instances: dict[InstanceKey, Instance] = {}
         self.budgets: dict[BudgetKey, Budget] = {}
         self.runs: dict[InstanceKey, RunRecord] = {}
@@ -210,6 +212,9 @@ class _Kept:
     @property
     def past(self) -> list[Instance]:
         return [instance for instance in self.instances.values() if instance.status is InstanceStatus.DELETED]
+
+    def lives(self, key: InstanceKey) -> bool:
+        return key in self.instances and self.instances[key].status is not InstanceStatus.DELETED
 
     def take(self, found: KeyValue) -> None:
         """What is of a kind that is not known was written by a newer controller, and is its own. Raises CannotOpen."""
@@ -236,13 +241,9 @@ class _Kept:
                 self.budgets[budget.key] = budget
             case "event":
                 self.events.append(codec.decode_event(value))
-            case "next-instance-id":
-                self.next_instance_id = msgspec.json.decode(value, type=int)
+            case "event-series":
+                self.event_series = value.decode()
 
 
 def _only(operation: Operation) -> dict[bytes, Operation]:
     return {operation.key: operation}
-
-
-def _number(value: int) -> bytes:
-    return msgspec.json.encode(value)

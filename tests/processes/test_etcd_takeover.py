@@ -204,12 +204,14 @@ async def test_a_leader_lost_in_every_step_loses_no_run(tmp_path: Path, lose: Lo
     async with fleet(tmp_path, HEALTHY, *HELD_IN) as running:
         leader = await running.leader()
         await held_in_every_step(running, leader)
+        opened = {run.id for run in await leader.runs() if run.outcome is None}
         lost = trio.current_time()
         await lose(running, leader)
         successor = await running.leader(other_than=leader)
         print(f"{lose.__name__}: taken over after {(trio.current_time() - lost) / LEASE_SEC:.2f} leases")
         let_go(running)
         await running.until_active(successor)
+        assert opened <= {run.id for run in await successor.runs() if run.outcome}, "each was resumed by its id"
         if lose is freeze:
             leader.thaw()
         running.paths[running.controllers.index(leader)].heal()

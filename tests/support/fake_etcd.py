@@ -63,6 +63,9 @@ class FakeEtcd:
             self.revision += 1
             del self.kept[key]
 
+    def has(self, part: str, words: str) -> bool:
+        return any(words.encode() in value for value in self.values(part))
+
     def values(self, part: str) -> list[bytes]:
         return [found.value for key, found in sorted(self.kept.items()) if part.encode() in key]
 

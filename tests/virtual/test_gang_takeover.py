@@ -38,17 +38,38 @@ async def test_a_leader_that_loses_etcd_in_any_step_is_followed_and_the_gang_ser
 ) -> None:
     async with two_controllers() as (gang, first, second):
         gang.pods[1].kill_engine()
-        await gang.until(lambda: gang.step == step, every=0.0005)
+        await gang.until(lambda: first.etcd.has("open-run/", f'"step":"{step}"'), every=0.0005)
         first.lose_etcd()
         lost = trio.current_time()
         await gang.until(lambda: second.leads, within=2 * LEASE_SEC)
         assert trio.current_time() - lost <= 2 * LEASE_SEC
+        (run,) = gang.world.it.registry.recoveries()
         await gang.until_active(epoch=2, within=400)
+        assert gang.runs[-1].id == run.run_id == first.lives[0].registry.recoveries()[0].run_id, "resumed by its id"
         first.find_etcd()
         await trio.sleep(60)
         assert not first.leads
         assert gang.is_active(epoch=2)
         assert not any(pod.is_frozen for pod in gang.pods)
+        assert boots(gang) == [1, 1]
+
+
+async def test_a_deposed_leader_that_does_not_know_it_is_refused_and_steps_down(autojump_clock: MockClock) -> None:
+    async with two_controllers() as (gang, first, second):
+        for pod in gang.pods:
+            pod.change(gate_sec=25.0)  # so that prepare is sent more than once
+        gang.pods[1].kill_engine()
+        await gang.until(lambda: gang.step == "prepare")
+        first.does_not_see_time_pass()
+        first.lose_etcd()
+        await gang.until(lambda: second.leads, within=2 * LEASE_SEC)
+        assert first.leads, "so it believes, and repeats its command"
+        await gang.until(lambda: any("obeys term 2, ours is 1" in words for words in first.said), within=30)
+        first.find_etcd()
+        await gang.until(lambda: not first.leads, within=10)
+        view = await first.standing()
+        assert (view.role, view.leader) == ("standby", second.url)
+        await gang.until_active(epoch=2, within=400)
         assert boots(gang) == [1, 1]
 
 
