@@ -55,3 +55,12 @@ def test_the_sample_settings_say_what_holds_without_them(tmp_path: Path) -> None
     assert config.read_text().count("\nenable_engine_relaunch = true\n") == 1
     assert load_settings(config, {}) == load_settings(None, {})
     assert load_controller_settings(config, {}) == load_controller_settings(None, {})
+
+
+def test_the_settings_of_several_controllers_are_taken_by_both_programs(tmp_path: Path) -> None:
+    config = tmp_path / "podvisor.toml"
+    of_controllers, of_supervisors = examples("high-availability.md")
+    config.write_text(of_controllers + of_supervisors.replace("[supervisor]\n", '[supervisor]\npod_ip = "10.0.0.2"\n'))
+    controller = load_controller_settings(config, {})
+    assert (controller.controller.store, len(controller.etcd.endpoints)) == ("etcd", 3)
+    assert len(load_settings(config, {}).supervisor.controller_url) == 2
