@@ -146,7 +146,9 @@ class EtcdClient:
         try:
             with trio.fail_after(self._try_sec):
                 return await self._http.post(endpoint + path, content=body, headers=headers)
-        except (httpx.HTTPError, trio.TooSlowError) as error:
+        except (httpx.TimeoutException, trio.TooSlowError) as error:
+            raise EtcdUnavailable(f"{endpoint}: no answer within {self._try_sec:g} s") from error
+        except httpx.HTTPError as error:
             raise EtcdUnavailable(f"{endpoint}: {_words(error)}") from error
 
 

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import msgspec
 import trio
 
 from controller.election import Leader, Leadership
+from controller.store.base import CannotOpen
 from controller.store.etcd import EtcdStore, Keys
 from controller.store.etcd_client import Access, EtcdClient, EtcdRefused, EtcdUnavailable
-from controller.store.etcd_messages import hangs_on, put, unchanged
+from controller.store.etcd_messages import KeyValue, hangs_on, put, unchanged
 from controller.store.etcd_writer import EtcdWriter
 from supervisor.shared.error_window import ErrorWindow
 
 LOOKS = 5
 """In the time of a lease: at the key of another, and renewals of our own."""
+TRY = 0.4
+"""Of a lease, for one endpoint's answer: one that is silent leaves time to ask the next."""
 USABLE = 0.8
 """Of a lease that was just renewed: the rest is for clocks that run apart, and for what is being sent."""
 RESIGN_SEC = 1.0
@@ -69,7 +72,7 @@ class EtcdElection:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[EtcdClient]:
-        client = EtcdClient(self._access, try_sec=self._lease_sec / LOOKS)
+        client = EtcdClient(self._access, try_sec=TRY * self._lease_sec)
         try:
             yield client
         finally:
@@ -91,12 +94,12 @@ class EtcdElection:
     async def _stand(self, client: EtcdClient) -> _Won | None:
         """Lead, if nobody does. Not answered, we may have won without knowing, and the lease then ends by itself."""
         if found := await client.get(self._keys.leader):
-            self._found(msgspec.json.decode(found.value, type=Leader))
+            self._found(found)
             return None
         began = trio.current_time()
         lease = await client.grant(self._lease_sec)
         before = await client.get(self._keys.term)
-        term = 1 + (msgspec.json.decode(before.value, type=int) if before else 0)
+        term = 1 + (self._term(before) if before else 0)
         outcome = await client.transact(
             (unchanged(self._keys.leader, 0), unchanged(self._keys.term, before.mod_revision if before else 0)),
             (
@@ -110,11 +113,21 @@ class EtcdElection:
         self.leader = None
         return _Won(lease.ID, term, began + USABLE * lease.TTL)
 
-    def _found(self, leader: Leader) -> None:
-        """Our own key of an earlier life is nobody's, and soon over."""
-        known, self.leader = self.leader, leader if leader.url != self._url else None
+    def _found(self, key: KeyValue) -> None:
+        """Our own key of an earlier life is nobody's, and soon over; so is one that is not of this version."""
+        known, self.leader = self.leader, None
+        with suppress(msgspec.MsgspecError):
+            leader = msgspec.json.decode(key.value, type=Leader)
+            self.leader = leader if leader.url != self._url else None
         if self.leader is not None and self.leader != known:
-            log.info("standing by", extra={"leader": leader.url, "term": leader.term})
+            log.info("standing by", extra={"leader": self.leader.url, "term": self.leader.term})
+
+    def _term(self, key: KeyValue) -> int:
+        """Raises CannotOpen: with a lower one than before we would command nobody."""
+        try:
+            return msgspec.json.decode(key.value, type=int)
+        except msgspec.MsgspecError as error:
+            raise CannotOpen(f"{self._keys.term.decode()} in etcd is no number: put the highest term there") from error
 
     async def _renew(self, client: EtcdClient, lease: int, leadership: Leadership) -> None:
         """Until it is over; every renewal moves the moment at which the leadership ends by itself."""

@@ -5,6 +5,7 @@ Each gang is held in one step of its run, so that one loss meets them all; anoth
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from tests.support.real_etcd import RealEtcd, needs_etcd, real_etcd
 # httpx leaves its generators to the garbage collector when a request is cut off.
 pytestmark = [needs_etcd, pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")]
 
-LEASE_SEC = 2
+LEASE_SEC = round(3 * float(os.environ.get("PODVISOR_TEST_TIMEOUT_SCALE", "1")))
 SCRIPT = Script(
     prepare_sec=0.05, spawn_sec=0.01, load_sec=0.1, container_restart_sec=0.1, heartbeat_sec=0.5, freeze_sec=600
 )

@@ -94,6 +94,15 @@ def test_a_run_goes_on_by_the_same_id_and_epoch(killed: RunStep, goes_on: RunSte
     assert (journal[0].record.term, journal[0].record.step) == (8, goes_on), "C4: the new term stands in the journal"
 
 
+def test_a_back_off_gets_no_longer_however_often_the_controller_is_lost() -> None:
+    settings = replace(SETTINGS, engine_relaunch_backoff_sec=8.0)
+    first = Drive.open(serving(), budget=replace(fresh_budget(serving()), runs=1), settings=settings).to(
+        RunStep.BACKOFF
+    )
+    second = resumed(first, settings=settings)
+    assert second.run.step_deadline - NOW == pytest.approx(7.0)
+
+
 @pytest.mark.parametrize("killed", [RunStep.PROBE, RunStep.PREPARE, RunStep.BACKOFF, RunStep.START, RunStep.AWAIT])
 def test_from_every_step_of_phase_one_it_gets_to_its_end(killed: RunStep) -> None:
     drive = resumed(killed_in(killed)).to(RunStep.AWAIT)

@@ -307,6 +307,23 @@ async def test_what_a_newer_controller_wrote_is_named_and_not_misread(autojump_c
         assert codec.VERSION < 99
 
 
+async def test_a_leader_key_that_cannot_be_read_is_somebody_else_s_and_a_term_that_is_none_is_named(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_etcd() as etcd:
+        etcd.kept[KEYS.leader] = KeyValue(KEYS.leader, b"of another version", lease=7)
+        other = Candidate(etcd, "controller-0")
+        with trio.move_on_after(3 * LEASE_SEC):
+            await other.run()
+        assert (other.led, other.election.leader) == ([], None)
+        del etcd.kept[KEYS.leader]
+        etcd.kept[KEYS.term] = KeyValue(KEYS.term, b"many")
+        with pytest.RaisesGroup(
+            pytest.RaisesExc(CannotOpen, match="/podvisor/term in etcd is no"), flatten_subgroups=True
+        ):
+            await other.run()
+
+
 async def test_the_keys_of_any_names_do_not_meet() -> None:
     a = KEYS.instance(InstanceKey("a/b", "c"))
     b = KEYS.instance(InstanceKey("a", "b/c"))

@@ -11,7 +11,11 @@ import trio
 from trio.testing import MockClock
 
 from controller.api.leader_routes import standby_app
-from controller.election import Leader
+from controller.door import Controller, Door
+from controller.election import Leader, Leadership, MemoryElection
+from controller.lead import lead
+from controller.store.base import CannotWrite
+from controller.store.memory import MemoryStore
 from supervisor import wire
 from supervisor.wire import ErrorCode
 from tests.support.controller_world import open_world
@@ -115,6 +119,19 @@ async def test_a_request_under_way_when_the_leadership_is_lost_is_answered_by_no
         answer = await world.client.post(f"/v1/instances/{instance.id}/reset-failed")
     assert answer.status_code == 421
     assert wire.decode(wire.ErrorBody, answer.content).error is ErrorCode.NOT_LEADER
+
+
+async def test_a_store_that_cannot_be_read_is_asked_again_at_its_pace(autojump_clock: MockClock) -> None:
+    store = MemoryStore()
+    tried: list[float] = []
+
+    async def compose(leadership: Leadership) -> Controller:
+        tried.append(trio.current_time())
+        raise CannotWrite("what is kept cannot be read")
+
+    with trio.move_on_after(2.5):
+        await lead(MemoryElection("http://a:1026", store), compose, Door(standby_app(lambda: None, lambda: True)))
+    assert tried == [0.0, 1.0, 2.0]
 
 
 async def test_a_leadership_whose_deadline_passed_while_nothing_ran_is_lost_before_anybody_looks(

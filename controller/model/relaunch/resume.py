@@ -51,8 +51,10 @@ def go_on(run: Run, record: RunRecord, now: float) -> tuple[Run, tuple[Action, .
     is_before_start = record.step is RunStep.START and run.instance.epoch != record.epoch
     if record.step in ASKS_ANEW or is_before_start:
         return enter_probe(run, GO_ON, now)
-    # Who was long away has to hear everybody before time counts against them.
-    lasts = max(record.remaining_sec, settings.resumed_sec)
+    # Who was long away has to hear everybody before time counts against them; a back-off waits for nobody.
+    lasts = record.remaining_sec
+    if record.step is not RunStep.BACKOFF:
+        lasts = max(lasts, settings.resumed_sec)
     if record.step is RunStep.REJOIN:
         run = replace(run, rejoin_until=now + lasts)
     return enter(run, record.step, now, lasts=lasts, reason=GO_ON)
