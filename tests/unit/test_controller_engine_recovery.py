@@ -98,7 +98,7 @@ def test_one_that_cannot_is_enough_to_fail(answer: Answer, why: str) -> None:
     [
         (Fault(ONE, 4, "engine 0: killed"), "meanwhile engine 0: killed"),
         (MemberSilent(ONE), "cannot be reached"),
-        (Registered(ONE, "boot-9"), "restarted"),
+        (Registered(ONE, "boot-9", None), "restarted"),
         (Heartbeat(ONE, replace(SICK, boot_id="boot-9")), "restarted"),
     ],
 )
@@ -127,7 +127,7 @@ EVENTS = st.one_of(
     st.builds(Heartbeat, KEYS, st.sampled_from([SICK, seen(INSTANCE, OTHER, 2.0), replace(SICK, epoch=3)])),
     st.builds(Fault, KEYS, st.just(4), st.just("died")),
     st.builds(MemberSilent, KEYS),
-    st.builds(Registered, KEYS, st.just("boot-9")),
+    st.builds(Registered, KEYS, st.just("boot-9"), st.none()),
     st.just(Tick()),
 )
 
