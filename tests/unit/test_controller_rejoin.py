@@ -201,6 +201,8 @@ def test_a_newcomer_with_another_address_changes_the_placement_of_all() -> None:
         placement = prepares[-1].start
         assert placement is not None
         assert prepares[-1].epoch == request.epoch == drive.run.epoch
+        # The same epoch again would only join the prepare before, with the placement before.
+        assert len({prepare.epoch for prepare in prepares}) == len(prepares)
         assert (placement.master_dp_ip, placement.node_addrs) == ("10.0.7.7", ("10.0.7.7", "10.0.0.2"))
     assert old.ip not in str(drive.run.instance.members)
 
@@ -336,6 +338,20 @@ def test_one_lost_after_the_other_makes_nobody_wait_longer() -> None:
     assert "10.0.0.3:1026 is not back" in drive.run.message
 
 
+def test_a_newcomer_that_is_lost_before_the_start_makes_nobody_wait_longer() -> None:
+    drive = waiting()
+    entered = drive.now
+    drive.wait(200, heard=(0,))
+    drive.new_boot(1)
+    drive.to(RunStep.PREPARE)
+    drive.refuse(1, ErrorCode.WRONG_BOOT)
+    while drive.run.step is RunStep.REJOIN:
+        drive.answer_all()
+        drive.tick()
+    assert drive.now - entered == REJOIN.rejoin_timeout_sec
+    assert drive.run.step is RunStep.PHASE2
+
+
 def test_a_newcomer_that_is_lost_again_is_waited_for_again() -> None:
     drive = waiting()
     drive.new_boot(1, observation=None)
@@ -443,10 +459,10 @@ def test_phase_two_restarts_a_newcomer_that_was_stopped_or_started_with_the_othe
     drive.refuse(1, ErrorCode.FAILED)
     assert drive.sent("stop", "abort") == [("#1", "abort")]
     drive.answer_all()
-    drive.new_boot(1, 3)
-    drive.answer_all()
-    assert drive.run.outcome is None, "the other follows"
     drive.new_boot(0)
+    drive.answer_all()
+    assert drive.run.outcome is None, "it has been back once, and is to come back once more"
+    drive.new_boot(1, 3)
     assert drive.run.outcome is Outcome.PHASE2
 
 
