@@ -27,6 +27,20 @@ PORT = 1026
 HEARTBEAT_SEC = 3.0
 ARBITER_SEC = 15.0
 SILENCE_SEC = 60.0
+SEED_FIELDS = {
+    "register": frozenset(
+        {
+            "job_name", "model_name", "role", "pod_ip", "business_port", "mgmt_port", "nm_port", "parallel_config",
+            "enable_multi_endpoints", "device_num", "nnodes",
+        }
+    ),
+    "heartbeat": frozenset({"job_name", "ins_id", "ip", "status"}),
+    "report_software_fault": frozenset(
+        {"exception_type", "exception_message", "engine_id", "engine_status", "pod_ip"}
+    ),
+}  # fmt: skip
+"""What a peer of the reference system says, and all that it says."""
+SEED_STATUS = {ErrorCode.NOT_STARTED: 400, ErrorCode.FAILED: 500}
 
 Message = TypeVar("Message", bound=msgspec.Struct)
 Operation = Callable[[], Awaitable[None]]
@@ -57,7 +71,7 @@ class Script:
     """How long its engine takes to recover itself; None: its unit declares no way to."""
     recover_fails: bool = False
     seed_only: bool = False
-    """Knows neither epochs nor prepare and start; a peer of the reference system."""
+    """A peer of the reference system: knows neither epochs, boots and terms nor prepare, start and orders."""
 
 
 @dataclass(frozen=True)
@@ -344,7 +358,7 @@ class FakeSupervisor:
             self.instance_id = said.instance_id
         if said.run_id is not None and said.run_id in (self.run_id, self._promised_by):
             self._heard = trio.current_time()
-        for order in said.orders:
+        for order in () if self.script.seed_only else said.orders:
             self._obey(order)
         return True
 
@@ -383,10 +397,17 @@ class FakeSupervisor:
                     return
             await trio.sleep(1)
 
+    def _form(self, route: str, message: msgspec.Struct) -> bytes:
+        if not self.script.seed_only:
+            return wire.encode(message)
+        known = SEED_FIELDS[route]
+        said = msgspec.to_builtins(message)
+        return msgspec.json.encode({name: value for name, value in said.items() if name in known})
+
     async def _post(self, route: str, message: msgspec.Struct) -> httpx.Response | None:
         """None: nobody who leads has answered. A leader that a standby names is asked from then on, until it fails."""
         try:
-            answer = await self._client.post(f"{self._leader}/controller/{route}", content=wire.encode(message))
+            answer = await self._client.post(f"{self._leader}/controller/{route}", content=self._form(route, message))
         except httpx.RequestError:
             self._leader = self._next_url()
             return None
@@ -409,6 +430,8 @@ class FakeSupervisor:
         async def status() -> Response:
             await self._maybe_hang("status")
             self._heard = trio.current_time()
+            if self.script.seed_only:
+                return _plain({"status": self.status is EndpointStatus.NORMAL})
             return _json(self._view())
 
         @app.post("/node-manager/engine-restart")
@@ -446,6 +469,8 @@ class FakeSupervisor:
             will_exit = await command(message)
         except Refusal as refusal:
             self._note(f"refused:{what}:{refusal.code}")
+            if self.script.seed_only:
+                return _plain({"detail": f"{what} refused"}, SEED_STATUS.get(refusal.code, 409))
             body = wire.ErrorBody(
                 error=refusal.code,
                 message=f"{what} refused by {self.ip}",
@@ -455,6 +480,8 @@ class FakeSupervisor:
                 boot_id=self.boot_id,
             )
             return _json(body, refusal.status)
+        if self.script.seed_only:
+            return _plain({"message": "ok"})
         return _json(
             wire.CommandAnswer(
                 step=self.step,
@@ -485,6 +512,9 @@ class FakeSupervisor:
         return None
 
     def _check(self, term: int, boot_id: str | None, instance_id: int | None) -> None:
+        if self.script.seed_only:
+            self._heard = trio.current_time()
+            return
         if term < self.highest_term:
             raise Refusal(ErrorCode.STALE_TERM)
         self.highest_term = term
@@ -542,8 +572,14 @@ class FakeSupervisor:
         if self.script.seed_only:
             await self._spawn()
             return None
-        await self._start(message.epoch or 0, message.run_id)
+        self._take_on(message.epoch, message.run_id)
+        await self._spawn()
         return None
+
+    def _take_on(self, epoch: int | None, run_id: str | None) -> None:
+        """Stopped and started in one, without a barrier."""
+        self.highest_epoch = self.epoch = epoch if epoch is not None else self.epoch + 1
+        self.run_id = run_id
 
     async def _start(self, epoch: int, run_id: str | None) -> None:
         if run_id in self._aborted:
@@ -562,6 +598,8 @@ class FakeSupervisor:
         if self.step in (Step.STARTING, Step.LOADING) or not self.instance_id:
             raise Refusal(ErrorCode.BUSY if self.instance_id else ErrorCode.NOT_STARTED)
         self._freeze()
+        if not self.script.seed_only:
+            self._take_on(message.epoch, message.run_id)
         self._note("restart")
         await self._spawn()
 
@@ -667,7 +705,7 @@ class FakeSupervisor:
         )
 
     def _view(self) -> wire.NodeManagerStatus:
-        view = wire.NodeManagerStatus(
+        return wire.NodeManagerStatus(
             status=self.status is EndpointStatus.NORMAL,
             instance_id=self.instance_id,
             epoch=self.epoch,
@@ -689,7 +727,6 @@ class FakeSupervisor:
             ),
             prepared=self.prepared,
         )
-        return wire.NodeManagerStatus(status=view.status) if self.script.seed_only else view
 
     def change(self, **changes: object) -> None:
         """Of the script, from now on."""
@@ -707,6 +744,10 @@ async def _received(message: type[Message]) -> Message:
     body = await request.get_data(as_text=False)
     assert isinstance(body, bytes)
     return wire.decode(message, body)
+
+
+def _plain(body: dict[str, object], status: int = 200) -> Response:
+    return Response(msgspec.json.encode(body), status, content_type="application/json")
 
 
 def _json(body: msgspec.Struct, status: int = 200) -> Response:

@@ -292,6 +292,56 @@ async def test_a_peer_of_the_reference_system_is_driven_by_what_it_knows(autojum
         await world.until_active(epoch=2)
 
 
+async def test_a_restart_whose_answer_is_lost_is_not_sent_twice_to_a_peer(autojump_clock: MockClock) -> None:
+    """409 to the retry of our own request: it was carried out the first time."""
+    async with open_world() as world:
+        gang = world.add_gang(size=2, script=Script(seed_only=True, load_sec=60.0))
+        await world.until_active()
+        gang[1].change(spawn_sec=9.8)  # it answers after the spawn, later than we wait
+        gang[0].kill_engine()
+        await world.until(lambda: bool(gang[1].did("refused:restart:busy")))
+        await world.until_active(epoch=2)
+        assert [len(fake.did("restart")) for fake in gang] == [1, 1]
+        assert [fake.boots for fake in gang] == [1, 1]
+
+
+async def test_a_gang_with_one_peer_is_driven_by_what_all_know(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        gang = world.add_gang(size=2)
+        gang[1].change(seed_only=True)
+        await world.until_active()
+        gang[0].kill_engine()
+        await world.until(lambda: len(world.did("restart")) == 2)
+        await world.until_active(epoch=2)
+        assert world.did("prepare") == []
+
+
+async def test_peers_that_lose_one_of_them_restart_together(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        gang = world.add_gang(size=2, script=Script(seed_only=True))
+        await world.until_active()
+        gang[1].change(container_restart_sec=0.5)
+        gang[1].kill_container()
+        await world.until(lambda: gang[0].boots == 2)
+        assert gang[0].did("stop")
+        await world.until_active(epoch=2)
+        assert [fake.boots for fake in gang] == [2, 2]
+
+
+async def test_peers_that_were_not_told_to_restart_are_told_to_give_up_their_freeze(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        gang = world.add_gang(size=2, script=Script(seed_only=True))
+        await world.until_active()
+        gang[1].change(refuse={"restart": ErrorCode.FAILED})
+        gang[1].kill_engine()
+        await world.until(lambda: bool(gang[1].did("abort")))
+        await world.until(lambda: gang[1].boots == 2)
+        gang[1].change(refuse={})
+        await world.until_active(epoch=2)
+
+
 async def test_an_operator_relaunches_and_aborts(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         gang = world.add_gang(size=2, script=Script(prepare_sec=20))
