@@ -67,12 +67,12 @@ class ControllerProcess:
 
 
 @asynccontextmanager
-async def controller_process(**settings: str) -> AsyncIterator[ControllerProcess]:
+async def controller_process(command: tuple[str, ...] = COMMAND, **settings: str) -> AsyncIterator[ControllerProcess]:
     """`settings` as `SECTION__KEY`. Once it serves; it ends with the block at the latest."""
     chosen = {"CONTROLLER__PORT": "0", "CONTROLLER__PROBE_PORT": "0"} | settings
     environment = {"PATH": "/usr/bin:/bin", **{f"PODVISOR_{key}": value for key, value in chosen.items()}}
     async with trio.open_nursery() as nursery:
-        process = await trio.lowlevel.open_process(list(COMMAND), stderr=subprocess.PIPE, env=environment)
+        process = await trio.lowlevel.open_process(list(command), stderr=subprocess.PIPE, env=environment)
         running = ControllerProcess(settings, process)
         try:
             with trio.fail_after(PATIENCE_SEC):
