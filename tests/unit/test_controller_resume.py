@@ -128,6 +128,13 @@ def test_one_run_is_counted_once_whoever_ends_it() -> None:
         assert spent(second).phase2s == (killed is RunStep.PHASE2)
 
 
+def test_a_phase_two_is_on_the_account_before_its_row_is_written() -> None:
+    first = killed_in(RunStep.PHASE2)
+    is_row = [isinstance(action, Journal) and action.record.step is RunStep.PHASE2 for action in first.actions]
+    before = first.actions[: is_row.index(True)]
+    assert [action.budget.phase2s for action in before if isinstance(action, SaveBudget)][-1] == 1
+
+
 def test_a_budget_that_was_written_before_its_step_is_not_spent_again() -> None:
     probing = killed_in(RunStep.PROBE)
     row = journaled(probing)
