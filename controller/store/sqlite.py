@@ -48,6 +48,9 @@ SAVE_BUDGET = "INSERT OR REPLACE INTO budgets VALUES (?, ?, ?, ?)"
 FORGET_BUDGET = "DELETE FROM budgets WHERE (namespace, job_name, config_digest) = (?, ?, ?)"
 SAVE_EVENT = "INSERT OR REPLACE INTO events VALUES (?, ?)"
 SAVE_TERM = "UPDATE leader SET term = ?"
+NEW_SERIES = """UPDATE event_series SET name = lower(hex(randomblob(4)))
+    WHERE NOT EXISTS (SELECT id FROM events)"""
+"""Where nothing was written, nobody knows which numbers were given."""
 FORGET_EVENTS = f"DELETE FROM events WHERE id <= (SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET {EVENTS_KEPT})"
 FORGET_RUNS = f"""DELETE FROM runs WHERE NOT open AND written <=
     (SELECT written FROM runs WHERE NOT open ORDER BY written DESC LIMIT 1 OFFSET {CLOSED_RUNS_KEPT})"""
@@ -150,6 +153,7 @@ class SqliteStore:
     def _load(self, now: Clocks) -> Loaded:
         try:
             self._connection = connection = self._open()
+            connection.execute(NEW_SERIES)
             loaded = _Reader(connection, now).everything()
             with connection:
                 connection.execute(SAVE_TERM, (loaded.term,))
