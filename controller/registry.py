@@ -115,6 +115,11 @@ class Registry:
         """By id."""
         return sorted(self._entries.values(), key=lambda entry: entry.instance.id)
 
+    @property
+    def living(self) -> int:
+        """How many instances."""
+        return len(self._entries)
+
     def entry(self, instance_id: int) -> Entry:
         """Raises NoSuchInstance."""
         if (entry := self._by_id.get(instance_id)) is None:

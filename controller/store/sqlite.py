@@ -5,7 +5,8 @@ ends, and a loss of power too, as far as the disk keeps its own promises. A writ
 at all.
 
 One thread at a time writes. A write is never abandoned: cancelled before its turn it does not happen; once begun
-it is finished, and its caller goes on as if nobody had cancelled.
+it is finished, and its caller goes on as if nobody had cancelled. What comes while another is being written waits and
+is then written together, in one transaction: a hundred runs at once wait for a few syncs of the disk, not for hundreds.
 
 That nobody else writes is `state_lock`'s. Every write checks all the same that the term in the file is still ours.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -34,6 +36,7 @@ from controller.store.base import (
     CannotWrite,
     Deposed,
     Loaded,
+    StoreError,
     first_instance_id,
 )
 from controller.store.codec import CannotDecode, Clocks
@@ -77,6 +80,15 @@ class WriterThread:
         return await trio.to_thread.run_sync(work, limiter=self._limiter)
 
 
+@dataclass(eq=False)
+class _Batch:
+    """Writes that share a transaction."""
+
+    writes: list[Sequence[Statement]] = field(default_factory=list)
+    is_done: bool = False
+    error: StoreError | None = None
+
+
 class SqliteStore:
     durable = True
 
@@ -86,6 +98,9 @@ class SqliteStore:
         self._run: Runner = run or WriterThread()
         self._connection: sqlite3.Connection | None = None
         self._term = 0
+        self._turn = trio.Lock()
+        self._next = _Batch()
+        """What waits for its turn."""
 
     async def load(self) -> Loaded:
         """Opens the file, or makes it; takes a new term. Raises CannotOpen."""
@@ -131,11 +146,31 @@ class SqliteStore:
 
     # --- where it blocks -----------------------------------------------------------------------------------
 
-    async def _write(self, statements: Iterable[Statement]) -> None:
-        connection, term = self._connection, self._term
-        if connection is None:
+    async def _write(self, statements: Sequence[Statement]) -> None:
+        if self._connection is None:
             raise CannotWrite(f"{self.path} is not open")
-        await self._run(lambda: self._commit(connection, term, statements))
+        batch = self._next
+        batch.writes.append(statements)
+        try:
+            async with self._turn:
+                if not batch.is_done:
+                    await self._write_all(batch, self._connection)
+        except trio.Cancelled:
+            # Only before its turn: once begun, a write cannot be cancelled.
+            if not batch.is_done:
+                batch.writes = [other for other in batch.writes if other is not statements]
+            raise
+        if batch.error is not None:
+            raise type(batch.error)(*batch.error.args) from batch.error
+
+    async def _write_all(self, batch: _Batch, connection: sqlite3.Connection) -> None:
+        self._next, term = _Batch(), self._term
+        statements = [statement for write in batch.writes for statement in write]
+        try:
+            await self._run(lambda: self._commit(connection, term, statements))
+        except StoreError as error:
+            batch.error = error
+        batch.is_done = True
 
     def _commit(self, connection: sqlite3.Connection, term: int, statements: Iterable[Statement]) -> None:
         """All of it, or nothing."""

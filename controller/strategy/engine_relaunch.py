@@ -264,7 +264,7 @@ class _Execution:
 
     def _why_no_phase_two(self) -> str:
         registry = self._registry
-        return registry.fleet.why_not(self._recovery.instance, len(registry.entries()), trio.current_time())
+        return registry.fleet.why_not(self._recovery.instance, registry.living, trio.current_time())
 
     def _adopt(self, run: Run, actions: Iterable[Action]) -> None:
         if run.phase == 2 and (self._run is None or self._run.phase == 1):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import trio
@@ -32,6 +33,8 @@ from controller.store.base import (
 from controller.store.sqlite import SqliteStore
 from controller.store.state_lock import StateLock
 from tests.unit.controller_gang import Drive, fresh_budget, serving
+
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -275,6 +278,7 @@ async def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 FULL_DISK = """
 import trio
 from pathlib import Path
+from typing import TypeVar
 from controller.store.base import CannotWrite
 from controller.store.sqlite import SqliteStore
 from tests.processes.test_sqlite_store import named
@@ -335,6 +339,7 @@ async def test_who_is_locked_out_for_long_is_told_so(tmp_path: Path, monkeypatch
 HOLDER = """
 import sys
 from pathlib import Path
+from typing import TypeVar
 from controller.store.state_lock import StateLock
 assert StateLock(Path(sys.argv[1])).try_lock("http://holder")
 print("held", flush=True)
@@ -365,3 +370,40 @@ async def test_one_holds_the_lock_until_it_ends_however_it_ends(tmp_path: Path) 
     assert not StateLock(tmp_path).try_lock("http://third")
     lock.release()
     assert StateLock(tmp_path).try_lock("http://third")
+
+
+async def test_writes_that_come_while_another_is_written_share_a_transaction(tmp_path: Path) -> None:
+    transactions = 0
+
+    async def counted(work: Callable[[], T]) -> T:
+        nonlocal transactions
+        transactions += 1
+        await trio.sleep(0.01)
+        return work()
+
+    store = SqliteStore(tmp_path, counted)
+    await store.load()
+    transactions = 0
+    async with trio.open_nursery() as nursery:
+        for number in range(50):
+            nursery.start_soon(store.save_instance, named(f"job-{number}", number))
+    assert transactions <= 2, "the first perhaps alone, and all that came meanwhile"
+    await store.aclose()
+    assert len((await reloaded(tmp_path)).instances) == 50
+
+
+async def test_all_who_share_a_transaction_are_told_that_it_failed(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, _), opened(tmp_path):
+        refused = 0
+
+        async def write(number: int) -> None:
+            nonlocal refused
+            with pytest.raises(Deposed):
+                await store.save_instance(named(f"job-{number}", number))
+            refused += 1
+
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(write, number)
+        assert refused == 5
+    assert (await reloaded(tmp_path)).instances == {}
