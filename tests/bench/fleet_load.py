@@ -136,8 +136,9 @@ class Supervisor:
 
     def say(self, route: str, message: msgspec.Struct) -> None:
         if self.waits_for:
-            if route != "heartbeat":
-                self.wanted.append((route, message))
+            # What changes while a heartbeat is under way needs another one, and the newest says it all.
+            self.wanted = [(other, body) for other, body in self.wanted if (other, route) != ("heartbeat",) * 2]
+            self.wanted.append((route, message))
             return
         body = wire.encode(message)
         head = (
