@@ -36,9 +36,7 @@ def given_up_for(decode: Instance, living: Sequence[Instance]) -> tuple[Instance
     prefills = [instance for instance in living if _is_prefill_of(decode, instance)]
     serving = [instance for instance in prefills if instance.status is InstanceStatus.ACTIVE]
     idle = [instance for instance in prefills if instance.status is not InstanceStatus.ACTIVE]
-    spare = [*sorted(idle, key=_cost), *sorted(serving, key=_cost)[: len(serving) - 1]]
-    if len(spare) == len(prefills):
-        spare = spare[:-1]
+    spare = [*sorted(idle, key=_cost), *sorted(serving, key=_cost)][:-1]
     chosen: list[Instance] = []
     for instance in spare:
         if sum(len(one.members) for one in chosen) >= sick:
