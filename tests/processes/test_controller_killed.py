@@ -150,3 +150,38 @@ async def test_C4_a_controller_may_be_killed_at_every_write_of_a_relaunch(when: 
         assert gang.started_twice() == []
         assert [member.boots for member in gang.members] == [1, 1], "no container restarted"
         assert [member.registrations + member.reregistrations for member in gang.members] == [1, 1]
+
+
+async def test_a_journal_that_cannot_be_used_is_exit_code_78_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "journal.sqlite").write_bytes(b"no journal at all " * 1000)
+    with trio.fail_after(PATIENCE_SEC):
+        ended = await trio.run_process(
+            list(COMMAND),
+            capture_stderr=True,
+            check=False,
+            env={
+                "PATH": "/usr/bin:/bin",
+                "PODVISOR_CONTROLLER__PORT": "0",
+                "PODVISOR_CONTROLLER__PROBE_PORT": "0",
+                "PODVISOR_CONTROLLER__STATE_DIR": str(tmp_path),
+            },
+        )
+    assert ended.returncode == 78
+    assert b"file is not a database; move it" in ended.stderr
+
+
+async def test_a_second_process_on_the_directory_stands_by_and_takes_over(tmp_path: Path) -> None:
+    settings = {"CONTROLLER__STATE_DIR": str(tmp_path)}
+    async with controller_process(**settings) as first, controller_process(**settings) as second:  # type: ignore[arg-type]
+        with trio.fail_after(PATIENCE_SEC):
+            while not (await first.leads() or await second.leads()):
+                await trio.sleep(0.05)
+        leader, standby = (first, second) if await first.leads() else (second, first)
+        with trio.fail_after(PATIENCE_SEC):
+            while (view := await standby.standing()) is None or view.leader != leader.url:
+                await trio.sleep(0.05)
+        assert view.role == "standby"
+        leader.kill()
+        with trio.fail_after(PATIENCE_SEC):
+            while not await standby.leads():
+                await trio.sleep(0.05)
