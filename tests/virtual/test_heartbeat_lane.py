@@ -42,6 +42,8 @@ async def test_heartbeats_that_come_in_pieces_and_together_are_answered_in_order
         request(heartbeat(), "Transfer-Encoding: chunked"),
         request(heartbeat(), "Expect: 100-continue"),
         request(heartbeat(), "X-Anything: 1"),
+        request(heartbeat(), "Host: another"),
+        request(heartbeat(), "Content-Length: 5"),
         request(heartbeat(), "User-Agent: " + "x" * MAX_HEAD_BYTES),
         request(heartbeat(namespace="x" * MAX_BODY_BYTES)),
         request(b"{}", first="POST /controller/reregister HTTP/1.1"),
