@@ -42,8 +42,6 @@ async def test_heartbeats_that_come_in_pieces_and_together_are_answered_in_order
         request(heartbeat(), "Transfer-Encoding: chunked"),
         request(heartbeat(), "Expect: 100-continue"),
         request(heartbeat(), "X-Anything: 1"),
-        request(heartbeat(), "Host: another"),
-        request(heartbeat(), "Content-Length: 5"),
         request(heartbeat(), "User-Agent: " + "x" * MAX_HEAD_BYTES),
         request(heartbeat(namespace="x" * MAX_BODY_BYTES)),
         request(b"{}", first="POST /controller/reregister HTTP/1.1"),
@@ -54,6 +52,15 @@ async def test_whatever_else_comes_is_the_applications(autojump_clock: MockClock
     async with open_route(in_lane=True) as route:
         await route.send([request(heartbeat()), sent])
         assert route.application_asked == 1
+
+
+@pytest.mark.parametrize("twice", ["Host: another", "Content-Length: 5"])
+async def test_a_header_that_is_given_twice_is_refused_before_anybody_is_asked(
+    autojump_clock: MockClock, twice: str
+) -> None:
+    async with open_route(in_lane=True) as route:
+        [said] = await route.send([request(heartbeat(), twice)])
+        assert (said.status, route.heard_in_lane, route.application_asked) == ("HTTP/1.1 400 ", [], 0)
 
 
 async def test_only_a_supervisors_token_of_the_namespace_is_let_into_the_lane(
