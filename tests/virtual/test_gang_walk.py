@@ -15,6 +15,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from controller.model.settings import OnMemberLost, Phase2Scope, RelaunchSettings
+from controller.policy import Policy
 from supervisor import wire
 from supervisor.engine.operator import CommandRefused
 from supervisor.unit.states import RunState
@@ -157,7 +159,10 @@ class Walk:
 
 @pytest.mark.parametrize("seed", range(WALKS))
 async def test_a_gang_always_comes_to_rest(autojump_clock: MockClock, seed: int, chance: random.Random) -> None:
-    async with open_gang(chance.choice([1, 2, 2, 3])) as gang:
+    relaunch = RelaunchSettings(
+        on_member_lost=chance.choice(list(OnMemberLost)), engine_relaunch_phase2_scope=chance.choice(list(Phase2Scope))
+    )
+    async with open_gang(chance.choice([1, 2, 2, 3]), policy=Policy(relaunch=relaunch)) as gang:
         walk = Walk(gang, chance)
         try:
             await gang.until_active()
