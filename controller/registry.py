@@ -397,9 +397,13 @@ class Registry:
             self._ask(entry, verdict)
         elif verdict is not None and (recovery is None or verdict.event in OUT_OF_ROUTING):
             # The second while a run waits for its turn: until then nobody else takes the instance out.
+            was_active = entry.instance.status is InstanceStatus.ACTIVE
             self.change(entry, instances.transition(entry.instance, verdict, now))
             if entry.instance.status is InstanceStatus.DELETED and entry.recovery:
                 entry.recovery.cancel(CancelKind.DELETED, entry.instance.reason)
+            elif was_active and verdict.event is InstanceEvent.HEARTBEAT_TIMEOUT:
+                # Whom all have left is out of routing and then DELETED, without that any time has to pass.
+                self._judge(entry, now)
 
     def _ask(self, entry: Entry, verdict: AskDirectly) -> None:
         for key in verdict.members:
