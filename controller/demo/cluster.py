@@ -161,7 +161,7 @@ class Cluster:
     http: httpx.AsyncClient
 
     async def from_controller(self, path: str) -> Any:
-        """GET from the controller; the JSON, or None while it cannot be reached."""
+        """GET from the controller; the JSON, or None while it cannot be reached or does not lead yet."""
         return await self._get(controller_url(self.network) + path)
 
     async def from_supervisor(self, rank: int, path: str) -> Any:
@@ -200,7 +200,7 @@ class Cluster:
             answer = await self.http.get(url)
         except httpx.TransportError:
             return None
-        return answer.raise_for_status().json()
+        return None if answer.status_code == httpx.codes.MISDIRECTED_REQUEST else answer.raise_for_status().json()
 
 
 @asynccontextmanager
