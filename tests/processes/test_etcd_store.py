@@ -93,7 +93,8 @@ async def test_more_than_a_page_is_loaded_whole(etcd: RealEtcd, monkeypatch: pyt
         await leadership.store.save_instance(serving())
         await leadership.store.save_run(record(Drive.open(serving()).run, 5.0))
         loaded = await leadership.store.load()
-        assert (len(loaded.instances), len(loaded.runs), loaded.next_instance_id) == (1, 1, serving().id + 1)
+        assert (len(loaded.instances), len(loaded.runs)) == (1, 1)
+        assert loaded.next_instance_id > serving().id
 
 
 async def test_a_stopped_etcd_takes_the_leadership_away_in_the_time_of_a_lease(etcd: RealEtcd) -> None:
