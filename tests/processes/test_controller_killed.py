@@ -23,7 +23,13 @@ from tests.support.loopback_network import open_loopback_network
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
 
 SCRIPT = Script(
-    prepare_sec=0.05, spawn_sec=0.01, load_sec=0.1, container_restart_sec=0.1, heartbeat_sec=0.3, freeze_sec=600
+    prepare_sec=0.05,
+    spawn_sec=0.01,
+    load_sec=0.1,
+    container_restart_sec=0.1,
+    heartbeat_sec=0.3,
+    freeze_sec=600,
+    arbiter_sec=600,
 )
 
 DYING = """

@@ -26,7 +26,13 @@ pytestmark = [needs_etcd, pytest.mark.filterwarnings("ignore:Async generator 'ht
 
 LEASE_SEC = round(3 * float(os.environ.get("PODVISOR_TEST_TIMEOUT_SCALE", "1")))
 SCRIPT = Script(
-    prepare_sec=0.05, spawn_sec=0.01, load_sec=0.1, container_restart_sec=0.1, heartbeat_sec=0.5, freeze_sec=600
+    prepare_sec=0.05,
+    spawn_sec=0.01,
+    load_sec=0.1,
+    container_restart_sec=0.1,
+    heartbeat_sec=0.5,
+    freeze_sec=600,
+    arbiter_sec=600,
 )
 HEALTHY = "healthy"
 HELD_IN = {
