@@ -93,10 +93,12 @@ class Center:
             return
         entry = self._registry.under_recovery(recovery.instance)
         if isinstance(outcome, Recovered):
-            self._registry.tell(entry, "run", f"{recovery.strategy}: {outcome.message}", reason=recovery.cause.text)
+            self._registry.notices.tell(
+                entry, "run", f"{recovery.strategy}: {outcome.message}", reason=recovery.cause.text
+            )
         else:
             words = f"{recovery.strategy} did not recover the instance: {outcome.reason}"
-            self._registry.tell(entry, "run", words, level="warning", reason=recovery.cause.text)
+            self._registry.notices.tell(entry, "run", words, level="warning", reason=recovery.cause.text)
 
     async def _tick(self) -> None:
         while True:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from controller.model.fault import FaultIdentity
 from controller.model.instance import Instance
 from controller.model.member import MemberKey
+from controller.model.selection import ENGINE_RELAUNCH
 from controller.recovery import Recovery
-from supervisor.wire import Order
+from supervisor.wire import Order, OrderKind
 
 ORDER_SEC = 300.0
 """How long an order waits for a supervisor that we cannot reach and that may still reach us."""
@@ -59,3 +60,17 @@ class Entry:
         self.recovery = None
         self.handled.extend(self.reported)
         self.reported.clear()
+
+    def let_go(self, recovery: Recovery, term: int, now: float) -> None:
+        """Whoever was told to wait for the end of a strategy need not wait for the end of its freeze (S07)."""
+        for key in self.waiting if recovery.strategy != ENGINE_RELAUNCH else ():
+            if member := self.instance.member(key):
+                order = Order(
+                    order=OrderKind.ABORT,
+                    term=term,
+                    run_id=recovery.run_id,
+                    boot_id=member.boot_id,
+                    reason=f"{recovery.strategy} is over and nothing follows",
+                )
+                self.order(key, order, now)
+        self.waiting.clear()

@@ -93,7 +93,7 @@ class Operators:
             raise Conflict(f"{', '.join(unable)} cannot be held: its supervisor is of an older version")
         held = Hold(Holder.OPERATOR, reason or "asked by an operator")
         self._registry.change(entry, instances.hold(entry.instance, held))
-        self._registry.tell(entry, "instance", f"held: {held}")
+        self._registry.notices.tell(entry, "instance", f"held: {held}")
         self._overtake(entry, lambda run: run is not RunReason.HOLD, f"held: {held}")
         self._registry.consider(entry, now)
         return entry.instance
@@ -129,7 +129,7 @@ class Operators:
         whole = budget.reset(self._registry.budgets.of(entry.instance))
         self._registry.budgets.put(whole)
         self._registry.fleet.forget(entry.instance.key)
-        self._registry.tell(entry, "instance", "its budget was reset by an operator")
+        self._registry.notices.tell(entry, "instance", "its budget was reset by an operator")
         held = entry.instance.held
         if held is None or held.by is not Holder.OPERATOR:
             self._let_go(entry, "reset by an operator", now)
@@ -146,7 +146,7 @@ class Operators:
 
     def _let_go(self, entry: Entry, why: str, now: float) -> None:
         self._registry.change(entry, instances.release(entry.instance, why))
-        self._registry.tell(entry, "instance", why)
+        self._registry.notices.tell(entry, "instance", why)
         self._overtake(entry, lambda run: run is RunReason.HOLD, why)
         self._registry.consider(entry, now)
 

@@ -198,7 +198,7 @@ class Reception:
         if held_back is None:
             return
         more = f" ({held_back} reports like it were not shown)" if held_back else ""
-        self._registry.tell(
+        self._registry.notices.tell(
             entry,
             "fault",
             f"{fault.message}; answered {judgement.recovery}: {judgement.reason}{more}",
@@ -245,13 +245,6 @@ class Reception:
             if member is not None:
                 return entry, member
         raise Unknown(f"{message.pod_ip} is not known as a member of any instance")
-
-    def _named(self, message: wire.SoftwareFaultMsg) -> list[Entry]:
-        """Of which it may speak."""
-        if message.job_name is None:
-            return self._registry.entries()
-        entry = self._registry.of_key(InstanceKey(message.namespace, message.job_name))
-        return [] if entry is None else [entry]
 
 
 def _for_the_run(fault: Fault) -> exchange.Fault:

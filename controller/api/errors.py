@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.operators import Conflict, NoSuchRun
 from controller.reception import Unknown
-from controller.registry import NoSuchInstance
+from controller.roster import NoSuchInstance
 from controller.store.base import CannotWrite, Deposed
 from supervisor.shared import http_app
 from supervisor.wire import ErrorCode

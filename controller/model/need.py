@@ -6,10 +6,11 @@ So a lost event, a restarted controller or a run that ended badly never leaves a
 from __future__ import annotations
 
 from controller.model.assembly import missing
-from controller.model.instance import Instance, InstanceStatus, abnormal_endpoints, all_heard
+from controller.model.instance import Instance, InstanceStatus
 from controller.model.member import Member, Observation
 from controller.model.relaunch.run import Cause, RunReason
 from controller.model.settings import RelaunchSettings
+from controller.model.verdict import abnormal_endpoints, all_heard
 from supervisor.wire import Step
 
 OUT_OF_SERVICE = frozenset({Step.STOPPING, Step.CLEANING, Step.PREPARED, Step.HELD})

@@ -67,8 +67,22 @@ def ended(instance: Instance, began_with: tuple[Fault, ...], strategy: str, outc
     return instance
 
 
+def follows(instance: Instance, strategy: str, outcome: Ended, cause: Cause | None, choices: Choices) -> Wanted | None:
+    """What is opened at once on the end of a recovery, whatever the instance looks like, but for what is graver.
+
+    `cause`: of the run that the recovery itself asked for.
+    """
+    if instance.terminating or instance.held:
+        return None
+    follow = Wanted(ENGINE_RELAUNCH, cause) if cause is not None else None
+    if isinstance(outcome, Failed) and strategy != ENGINE_RELAUNCH:
+        follow = escalated(instance, choices)
+    graver = wanted_for_a_device(instance, choices)
+    return None if follow and graver and graver.level > follow.level else follow
+
+
 def escalated(instance: Instance, choices: Choices) -> Wanted | None:
-    """What follows at once on a strategy that has failed (S08)."""
+    """What follows on a strategy that has failed (S08)."""
     if not _can_be_helped(instance):
         return None
     chosen = escalation(instance.prev_strategy_failed, choices)

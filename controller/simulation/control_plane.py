@@ -24,7 +24,8 @@ from controller.model.relaunch.exchange import Answer, Heartbeat, Probe, TurnCam
 from controller.operators import Operators
 from controller.reception import Reception
 from controller.recovery import Recovery
-from controller.registry import NoSuchInstance, Registry
+from controller.registry import Registry
+from controller.roster import NoSuchInstance
 from controller.simulation.network import Network
 from controller.simulation.pod import Pod, job_name, number_of
 from controller.simulation.pulse import ROUNDING, Pulse

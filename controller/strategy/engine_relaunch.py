@@ -355,7 +355,7 @@ class _Execution:
     def _tell(self, level: str, message: str, member: MemberKey | None = None) -> None:
         """One line: which run, in which step, why it was opened, what now."""
         cause = self._opened.cause
-        self._registry.tell(
+        self._registry.notices.tell(
             self._entry,
             "run",
             message,

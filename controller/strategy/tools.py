@@ -42,7 +42,7 @@ class Tools:
 
     def tell(self, recovery: Recovery, message: str, level: str = "info") -> None:
         """An event about the instance."""
-        self._registry.tell(self._registry.under_recovery(recovery.instance), "run", message, level=level)
+        self._registry.notices.tell(self._registry.under_recovery(recovery.instance), "run", message, level=level)
 
     async def term(self) -> int:
         """That every command has to carry."""

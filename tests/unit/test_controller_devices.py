@@ -9,21 +9,12 @@ import pytest
 from controller.model import devices
 from controller.model.classification import LEVELS, check_hardware_report, hardware_fault
 from controller.model.fault import Fault, FaultLevel
-from controller.model.instance import (
-    AskDirectly,
-    Instance,
-    InstanceEvent,
-    InstanceStatus,
-    activate,
-    begin_epoch,
-    judge,
-    ranks,
-    transition,
-)
+from controller.model.instance import Instance, InstanceEvent, InstanceStatus, activate, begin_epoch, ranks, transition
 from controller.model.outcome import Failed, Interrupted, Recovered, Withdrawn
 from controller.model.relaunch.run import RunReason
 from controller.model.selection import ENGINE_RELAUNCH, SCALE_P2D, TOKEN_REINFERENCE, Choices
 from controller.model.settings import InstanceSettings
+from controller.model.verdict import AskDirectly, judge
 from controller.model.wanted import ended, escalated, recovery_wanted
 from supervisor.wire import HardwareFaultMsg, ParallelConfig, WireError
 from tests.unit.controller_gang import SETTINGS, serving

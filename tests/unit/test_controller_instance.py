@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from controller.model.draining import is_released, why_drain
 from controller.model.instance import (
     TRANSITIONS,
-    AskDirectly,
     Hold,
     Holder,
     Instance,
@@ -24,17 +23,16 @@ from controller.model.instance import (
     deactivate,
     delete,
     hold,
-    judge,
     observe,
     release,
     transition,
     unreachable,
-    why_not_ready,
 )
 from controller.model.member import Observation, observed, seen_in_heartbeat, seen_in_status
 from controller.model.need import not_prepared, run_needed, waits_for
 from controller.model.relaunch.run import Cause, RunReason
 from controller.model.settings import RelaunchSettings
+from controller.model.verdict import AskDirectly, judge, why_not_ready
 from supervisor.wire import (
     EndpointStatus,
     EndpointView,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.model.budget import Budget
-from controller.model.instance import Instance, InstanceStatus, begin_epoch, judge, observe
+from controller.model.instance import Instance, InstanceStatus, begin_epoch, observe
 from controller.model.member import Observation
 from controller.model.need import run_needed
 from controller.model.relaunch import plan
@@ -15,6 +15,7 @@ from controller.model.relaunch.dispatch import postpone, record
 from controller.model.relaunch.exchange import CancelKind, EpochBegins, Journal, SaveBudget, Tick
 from controller.model.relaunch.run import Cause, Outcome, RunReason, RunRecord, RunStep
 from controller.model.settings import RelaunchSettings
+from controller.model.verdict import judge
 from controller.store import codec
 from controller.store.codec import Clocks
 from supervisor.wire import EndpointStatus, ErrorCode, Step

@@ -9,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.model.instance import (
-    AskDirectly,
     Instance,
     InstanceStatus,
     Verdict,
     abandon,
     activate,
     heard_again,
-    judge,
     observe,
     transition,
     unreachable,
@@ -24,6 +22,7 @@ from controller.model.instance import (
 from controller.model.member import Observation
 from controller.model.need import run_needed, waits_for
 from controller.model.silence import LONGEST_SEC, changes_at, is_no_news
+from controller.model.verdict import AskDirectly, judge
 from supervisor.wire import EndpointStatus, Step
 from tests.unit.controller_gang import INSTANCE_SETTINGS, SETTINGS, assembled, seen, serving
 
