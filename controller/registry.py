@@ -28,13 +28,7 @@ from controller.model.fault import Fault, FaultLevel
 from controller.model.instance import Instance, InstanceEvent, InstanceStatus
 from controller.model.member import InstanceKey, Member, MemberKey, Observation, same_boot
 from controller.model.outcome import Ended
-from controller.model.relaunch.exchange import (
-    Answer,
-    CancelKind,
-    Heartbeat,
-    MemberSilent,
-    Registered,
-)
+from controller.model.relaunch.exchange import Answer, CancelKind, Heartbeat, MemberSilent, Registered
 from controller.model.relaunch.run import RunRecord
 from controller.model.relaunch.view import view
 from controller.model.selection import ENGINE_RELAUNCH

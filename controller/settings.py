@@ -250,10 +250,6 @@ SECTIONS: Mapping[str, type] = {
     "tls": TlsSection,
 }
 
-NOT_CARRIED_OUT: Mapping[str, str] = {}
-"""Keys of which only the default may stand: ignoring them would give a false feeling of safety. Whoever carries one
-out deletes it here."""
-
 
 def load(path: Path | None, environment: Mapping[str, str], *, foreign: Foreign = FOREIGN) -> Settings:
     """`foreign`: what others read in the same file.
@@ -274,7 +270,6 @@ def load(path: Path | None, environment: Mapping[str, str], *, foreign: Foreign 
 
 
 def _relations(values: Sections) -> Iterator[Mistake]:
-    yield from _not_carried_out(values)
     tls = build(TlsSection, values["tls"])
     controller, etcd = build(ControllerSection, values["controller"]), build(EtcdSection, values["etcd"])
     yield from _safe_to_serve(controller, build(AuthSection, values["auth"]), tls)
@@ -286,13 +281,6 @@ def _relations(values: Sections) -> Iterator[Mistake]:
         yield from _elects(controller, etcd)
         take_over_sec = TAKE_OVER_LEASES * etcd.lease_sec
     yield from _periods(build(FaultToleranceSection, values["fault_tolerance_config"]), take_over_sec)
-
-
-def _not_carried_out(values: Sections) -> Iterator[Mistake]:
-    for name, message in NOT_CARRIED_OUT.items():
-        section, _, key = name.partition(".")
-        if values[section][key] != keys_of(SECTIONS[section])[key].default:
-            yield Mistake(section, key, message)
 
 
 def _safe_to_serve(controller: ControllerSection, auth: AuthSection, tls: TlsSection) -> Iterator[Mistake]:

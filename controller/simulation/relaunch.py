@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Protocol, assert_never
+from typing import Protocol
 
 from controller.entry import Entry
 from controller.model import instance as instances
 from controller.model.member import Observation
 from controller.model.relaunch import dispatch, exchange, plan
-from controller.model.relaunch.exchange import Action, Answer, Answered, Close, Event, Send, Unreachable
+from controller.model.relaunch.effects import changed, undelivered
+from controller.model.relaunch.exchange import Action, Answer, Answered, Close, Event, Send
 from controller.model.relaunch.run import Cause, Run
 from controller.model.relaunch.view import view
 from controller.model.wanted import came_of
@@ -146,8 +147,9 @@ class Relaunch:
     def _answered(self, send: Send, answer: Answer) -> None:
         if not self._life.lives or self._run is None or self._run.outcome is not None:
             return
-        self._leave_order(send, answer)
         entry = self._entry
+        if order := undelivered(send, answer):
+            entry.order(send.member, order, self._now())
         if isinstance(answer, Observation):
             self._registry.change(entry, instances.observe(entry.instance, send.member, answer))
         else:
@@ -155,52 +157,19 @@ class Relaunch:
         self.recovery.inbox.post(Answered(send.member, send.number, answer))
         self.drain_inbox()
 
-    def _leave_order(self, send: Send, answer: Answer) -> None:
-        match send.request:
-            case wire.EngineRestartMsg(action=wire.Action.ABORT):
-                kind = wire.OrderKind.ABORT
-            case wire.StopMsg():
-                kind = wire.OrderKind.LEAVE
-            case _:
-                return
-        if isinstance(answer, Unreachable):
-            order = wire.Order(
-                order=kind,
-                term=send.request.term,
-                run_id=send.request.run_id,
-                boot_id=send.request.boot_id,
-                reason=send.reason,
-            )
-            self._entry.order(send.member, order, self._now())
-
     def _carry_out(self, action: Action) -> None:
-        registry, entry, now = self._registry, self._entry, self._now()
+        """Nothing here outlives a controller, nobody reads what is emitted, and there is one controller."""
+        entry = self._entry
+        self._registry.change(entry, changed(entry.instance, action, self._now()))
         match action:
             case Send():
                 self._send(action)
             case exchange.SaveBudget(budget, _):
-                registry.budgets.put(budget)
-            case exchange.InstanceInactive(reason):
-                registry.change(entry, instances.deactivate(entry.instance, reason, now))
-            case exchange.EpochBegins(epoch, _):
-                registry.change(entry, instances.begin_epoch(entry.instance, epoch))
-            case exchange.ConfigurationTaken(digest, _):
-                registry.change(entry, instances.reconfigure(entry.instance, digest))
-            case exchange.EpochAbandoned(_):
-                registry.change(entry, instances.abandon(entry.instance, now))
-            case exchange.InstanceHeld(held):
-                registry.change(entry, instances.hold(entry.instance, held))
+                self._registry.budgets.put(budget)
+            case exchange.InstanceHeld():
                 self._watcher.held(entry)
-            case exchange.EpochLeft(members, _):
-                registry.change(entry, instances.leave_epoch(entry.instance, members))
-            case exchange.InstanceActive(_, reason):
-                registry.change(entry, instances.activate(entry.instance, reason, now))
             case Close(_, _, follow):
                 self._close(follow)
-            case exchange.Journal() | exchange.Emit() | exchange.StepDown():
-                """Nothing here outlives a controller, nobody reads, and there is one controller."""
-            case _:
-                assert_never(action)
 
     def _close(self, follow: Cause | None) -> None:
         assert self._run is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -19,7 +19,6 @@ INTRODUCTION = """
 One file may serve both programs, as TOML or as `.json`; each ignores what only the other reads.
 A variable overrides the file: it is read as a TOML value if it is one, else as text.
 What does not fit is an error with file and line, exit code 78.
-Where only the default is carried out, any other value is refused.
 """
 HEADER = ("key", "expected", "default", "read by", "variable", "meaning")
 
@@ -27,12 +26,11 @@ HEADER = ("key", "expected", "default", "read by", "variable", "meaning")
 class Program(msgspec.Struct, frozen=True):
     name: str
     sections: Mapping[str, type]
-    not_carried_out: Container[str] = ()
 
 
 PROGRAMS = (
     Program("supervisor", of_the_supervisor.SECTIONS),
-    Program("controller", of_the_controller.SECTIONS, of_the_controller.NOT_CARRIED_OUT),
+    Program("controller", of_the_controller.SECTIONS),
 )
 
 
@@ -46,8 +44,7 @@ def _section(name: str) -> str:
     readers: dict[tuple[str, ...], list[str]] = {}
     for program in PROGRAMS:
         for key in keys_of(program.sections[name]).values() if name in program.sections else ():
-            carried_out = f"{name}.{key.name}" not in program.not_carried_out
-            readers.setdefault(_described(key, carried_out), []).append(program.name)
+            readers.setdefault(_described(key), []).append(program.name)
     order = {key: place for place, key in enumerate(dict.fromkeys(key for key, *_ in readers))}
     rows = [
         (code(key), expected, default, " and ".join(programs), code(f"{PREFIX}{name}__{key}".upper()), doc)
@@ -56,9 +53,8 @@ def _section(name: str) -> str:
     return f"## [{name}]\n\n" + markdown.table(HEADER, sorted(rows, key=lambda row: order[row[0].strip("`")]))
 
 
-def _described(key: Key, carried_out: bool) -> tuple[str, str, str, str]:
-    doc = key.doc if carried_out else f"{key.doc}. **Only the default is carried out**"
-    return key.name, expected(key), as_written(key.convert, key.default), doc
+def _described(key: Key) -> tuple[str, str, str, str]:
+    return key.name, expected(key), as_written(key.convert, key.default), key.doc
 
 
 def expected(key: Key) -> str:

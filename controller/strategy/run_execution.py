@@ -1,0 +1,255 @@
+"""One relaunch run being carried out: a thin shell around the pure run.
+
+The run decides; here its actions are carried out in their order, the requests of a batch at the same time,
+and what comes back is fed to it as events. When it may begin, and how it is cancelled, is `engine_relaunch`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+
+import trio
+
+from controller.entry import Entry
+from controller.journal import Journal
+from controller.model import instance as instances
+from controller.model.member import MemberKey, Observation
+from controller.model.outcome import Failed, Outcome
+from controller.model.relaunch import exchange, plan
+from controller.model.relaunch.dispatch import postpone
+from controller.model.relaunch.effects import changed, undelivered
+from controller.model.relaunch.exchange import Action, Answered, Cancel, Close, Event, Send
+from controller.model.relaunch.run import GOOD_ENDS, Cause, Run, RunStep
+from controller.model.wanted import came_of
+from controller.recovery import Recovery
+from controller.registry import Registry
+from controller.store.base import Store
+from controller.strategy.turn import Turn
+from controller.supervisors import Supervisors
+
+CLEANUP_SEC = 3.0
+"""Of a cancelled run: abort goes to all who may be frozen, at once, and nobody is waited for longer."""
+LOST_STEPS = frozenset({RunStep.REJOIN, RunStep.PHASE2})
+
+
+class RunExecution:
+    """One run being carried out."""
+
+    def __init__(
+        self,
+        recovery: Recovery,
+        turn: Turn,
+        registry: Registry,
+        supervisors: Supervisors,
+        store: Store,
+        journal: Journal,
+    ) -> None:
+        self._recovery = recovery
+        self._journal = journal
+        self._turn = turn
+        self._is_queuing = False
+        """It waits for another turn, and goes on waiting in place."""
+        self._registry = registry
+        self._supervisors = supervisors
+        self._store = store
+        self._run: Run | None = None
+        self._waiting: list[Action] = []
+        """Decided and not yet carried out."""
+        self._closed: Close | None = None
+        self._is_outbid = False
+
+    async def begin(self) -> None:
+        """Open the run on the instance as it is now, after whatever came while it waited for its turn."""
+        self._open(await self._journal.insist(self._registry.terms.claim))
+
+    def _open(self, term: int) -> None:
+        registry, recovery = self._registry, self._recovery
+        recovery.inbox.forget_observations()
+        instance = registry.under_recovery(recovery.instance).instance
+        now, budget, policy = trio.current_time(), registry.budgets.of(instance), registry.policy
+        if recovery.record is not None:
+            run, actions = plan.resume_run(
+                instance,
+                recovery.record,
+                term=term,
+                budget=budget,
+                settings=policy.relaunch,
+                instance_settings=policy.instance,
+                no_phase_two=self._why_no_phase_two(),
+                now=now,
+            )
+        else:
+            run, actions = plan.open_run(
+                instance,
+                recovery.cause,
+                run_id=recovery.run_id,
+                term=term,
+                budget=budget,
+                settings=policy.relaunch,
+                instance_settings=policy.instance,
+                no_phase_two=self._why_no_phase_two(),
+                now=now,
+            )
+        self._adopt(run, actions)
+
+    async def finish(self) -> None:
+        """Until the run is closed.
+
+        Cancelled or at its end, requests under way are cut off, perhaps after their effect.
+        """
+        async with trio.open_nursery() as nursery:
+            while not self._is_over:
+                self._mind_the_turn(nursery)
+                if self._waiting:
+                    await self._carry_out(nursery)
+                else:
+                    self._step(await self._recovery.inbox.next(plan.deadline(self._opened)))
+            nursery.cancel_scope.cancel(reason="nobody waits for these answers any more")
+
+    async def end(self, cancel: Cancel) -> None:
+        """Close the run by `cancel` if it is still open, CLEANUP_SEC later whatever was answered."""
+        if self._run is None:
+            self._open(self._registry.terms.current)
+            # Whoever reported while it waited may have frozen itself.
+            for fault in self._recovery.inbox.faults():
+                self._step(fault)
+        if self._is_over:
+            return
+        if self._opened.outcome is None:
+            # What was decided and not begun must not begin any more.
+            self._waiting.clear()
+            self._recovery.inbox.clear()
+            self._step(cancel)
+        with trio.move_on_after(CLEANUP_SEC):
+            await self.finish()
+        if not self._is_over:
+            self._step(exchange.Tick())
+            await self.finish()
+
+    def close(self) -> None:
+        """Leave what is to follow; synchronous, so that it happens in every case."""
+        self._recovery.follow = self._follow()
+
+    @property
+    def outcome(self) -> Outcome:
+        if self._run is None:
+            return Failed("the leadership was lost before it began")
+        return came_of(self._run)
+
+    def _follow(self) -> Cause | None:
+        """The run to open at once; else the instance itself says when it needs one."""
+        if self._is_outbid:
+            # Who leads is the store's to say: it gives the next run a higher term, or refuses, and we are deposed.
+            return self._opened.cause
+        return self._closed.follow if self._closed else None
+
+    # --- inside --------------------------------------------------------------------------------------------
+
+    @property
+    def _entry(self) -> Entry:
+        return self._registry.under_recovery(self._recovery.instance)
+
+    @property
+    def _opened(self) -> Run:
+        if self._run is None:
+            raise RuntimeError("a run must be opened before anything else is done with it")
+        return self._run
+
+    @property
+    def _is_over(self) -> bool:
+        """Decided, recorded and told."""
+        return self._opened.outcome is not None and not self._waiting
+
+    def _mind_the_turn(self, nursery: trio.Nursery) -> None:
+        if plan.has_turn(self._opened) or self._is_queuing:
+            return
+        self._turn.give_back()
+        if plan.wants_turn(self._opened):
+            self._is_queuing = True
+            nursery.start_soon(self._queue)
+
+    async def _queue(self) -> None:
+        await self._turn.take()
+        self._recovery.inbox.post(exchange.TurnCame())
+
+    def _step(self, event: Event) -> None:
+        if isinstance(event, exchange.TurnCame):
+            self._is_queuing = False
+        # The fleet as it is at this moment: between the question and the note nobody else decides.
+        run = replace(self._opened, no_phase_two=self._why_no_phase_two())
+        self._adopt(*plan.step(run, event, trio.current_time()))
+
+    def _why_no_phase_two(self) -> str:
+        registry = self._registry
+        return registry.fleet.why_not(self._recovery.instance, registry.living, trio.current_time())
+
+    def _adopt(self, run: Run, actions: Iterable[Action]) -> None:
+        if run.phase == 2 and (self._run is None or self._run.phase == 1):
+            self._registry.fleet.note(self._recovery.instance, run.message, trio.current_time())
+        self._run = self._recovery.run = run
+        self._waiting.extend(actions)
+
+    async def _carry_out(self, nursery: trio.Nursery) -> None:
+        while self._waiting:
+            action = self._waiting[0]
+            if isinstance(action, Send):
+                if not self._is_outbid:
+                    nursery.start_soon(self._send, action)
+            else:
+                began = trio.current_time()
+                await self._journal.insist(partial(self._effect, action))
+                self._run = self._recovery.run = postpone(self._opened, trio.current_time() - began)
+            # Only now: an effect that is cancelled is carried out again by `end`, and all may be repeated.
+            self._waiting.pop(0)
+
+    async def _send(self, send: Send) -> None:
+        member = self._opened.members[send.member].member
+        answer = await self._supervisors.ask(member, send.request, send.timeout_sec)
+        entry = self._entry
+        if order := undelivered(send, answer):
+            entry.order(send.member, order, trio.current_time())
+        if isinstance(answer, Observation):
+            # Else the end of a run that found all normal would be judged by an older heartbeat, and reopen it.
+            self._registry.change(entry, instances.observe(entry.instance, send.member, answer))
+        self._recovery.inbox.post(Answered(send.member, send.number, answer))
+
+    async def _effect(self, action: Action) -> None:
+        registry, entry, now = self._registry, self._entry, trio.current_time()
+        match action:
+            case exchange.Journal(kept, reason):
+                await self._store.save_run(kept)
+                is_bad = kept.step in LOST_STEPS or kept.outcome not in (None, *GOOD_ENDS)
+                self._tell("warning" if is_bad else "info", f"{kept.step}: {reason}")
+            case exchange.SaveBudget(budget, _):
+                await self._store.save_budget(budget)
+                registry.budgets.put(budget)
+            case exchange.InstanceActive(kept, _):
+                await self._store.save_active(kept, changed(entry.instance, action, now))
+                registry.change(entry, changed(entry.instance, action, now))
+            case exchange.EpochBegins() | exchange.EpochAbandoned() | exchange.EpochLeft() | exchange.InstanceHeld():
+                registry.change(entry, changed(entry.instance, action, now))
+                await self._journal.keep(entry.instance.key)
+            case exchange.InstanceInactive() | exchange.ConfigurationTaken():
+                registry.change(entry, changed(entry.instance, action, now))
+            case exchange.Emit(level, message, member):
+                self._tell(str(level), message, member)
+            case exchange.StepDown(term, reason):
+                self._is_outbid = True
+                registry.terms.learn(term)
+                self._tell("warning", f"stepping down: {reason}")
+            case Close():
+                self._closed = action
+
+    def _tell(self, level: str, message: str, member: MemberKey | None = None) -> None:
+        """One line: which run, in which step, why it was opened, what now."""
+        cause = self._opened.cause
+        self._registry.notices.tell(
+            self._entry,
+            "run",
+            message,
+            level=level,
+            reason=f"{cause.reason}: {cause.text}",
+            member=member,
+        )

@@ -1,0 +1,65 @@
+"""What the actions of a run leave behind, action by action."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.model.instance import Hold, Holder, InstanceStatus
+from controller.model.relaunch.effects import changed, undelivered
+from controller.model.relaunch.exchange import (
+    Accepted,
+    ConfigurationTaken,
+    Emit,
+    EpochAbandoned,
+    EpochBegins,
+    EpochLeft,
+    InstanceHeld,
+    InstanceInactive,
+    Level,
+    Probe,
+    Request,
+    Send,
+    Silence,
+    Unreachable,
+)
+from supervisor import wire
+from tests.unit.controller_gang import serving
+
+NOW = 500.0
+ABORT = wire.EngineRestartMsg(action=wire.Action.ABORT, term=4, run_id="r1", boot_id="b1")
+PREPARE = wire.EngineRestartMsg(action=wire.Action.PREPARE, term=4, run_id="r1", boot_id="b1")
+STOP = wire.StopMsg(term=4, run_id="r1", boot_id="b1", reason="over")
+NOT_THERE = Unreachable(Silence.SILENT, "no answer")
+INSTANCE = serving(epoch=4)
+FIRST = INSTANCE.members[0].key
+HELD = Hold(Holder.OPERATOR, "new cards")
+
+
+def test_each_action_changes_what_it_names_and_nothing_else() -> None:
+    since, inactive = replace(INSTANCE, status=InstanceStatus.ACTIVE), InstanceStatus.INACTIVE
+    assert changed(since, InstanceInactive("why"), NOW) == replace(since, status=inactive, since=NOW, reason="why")
+    assert (begun := changed(INSTANCE, EpochBegins(5, ""), NOW)) == replace(INSTANCE, epoch=5, highest_epoch=5)
+    assert changed(begun, EpochAbandoned(""), NOW) == replace(begun, abandoned_epoch=5, abandoned_at=NOW)
+    assert changed(INSTANCE, ConfigurationTaken("d2", ""), NOW).spec == replace(INSTANCE.spec, config_digest="d2")
+    assert changed(INSTANCE, InstanceHeld(HELD), NOW) == replace(INSTANCE, held=HELD)
+    left = changed(INSTANCE, EpochLeft(frozenset({FIRST}), ""), NOW)
+    assert [member.in_epoch for member in left.members] == [False, True]
+
+
+def test_what_is_only_for_people_changes_nothing() -> None:
+    assert changed(INSTANCE, Emit(Level.ERROR, "look"), NOW) is INSTANCE
+
+
+@pytest.mark.parametrize(("request_", "kind"), [(ABORT, wire.OrderKind.ABORT), (STOP, wire.OrderKind.LEAVE)])
+def test_a_farewell_to_who_cannot_be_reached_becomes_an_order(request_: Request, kind: wire.OrderKind) -> None:
+    send = Send(FIRST, 1, request_, 3.0, "the run is over")
+    expected = wire.Order(order=kind, term=4, run_id="r1", boot_id="b1", reason="the run is over")
+    assert undelivered(send, NOT_THERE) == expected
+    assert undelivered(send, Accepted(wire.Step.IDLE)) is None
+
+
+@pytest.mark.parametrize("request_", [PREPARE, Probe("r1")])
+def test_nothing_else_is_worth_an_order(request_: Request) -> None:
+    assert undelivered(Send(FIRST, 1, request_, 3.0, "why"), NOT_THERE) is None
