@@ -6,7 +6,8 @@ import ssl
 from pathlib import Path
 
 from controller.election import Election, MemoryElection
-from controller.settings import EtcdSection, Settings
+from controller.sections import EtcdSection
+from controller.settings import Settings
 from controller.store.etcd import Keys
 from controller.store.etcd_client import Access
 from controller.store.etcd_election import EtcdElection

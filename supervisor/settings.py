@@ -32,6 +32,7 @@ from supervisor.settings_file import (
     url_list,
     word,
 )
+from supervisor.shared.listening import is_loopback
 from supervisor.unit.model import Unit
 from supervisor.unit.stop_budget import stop_budget
 from supervisor.unit.values import Mismatch, mapped, matching
@@ -300,7 +301,7 @@ def _in_a_gang(settings: Settings, *, named: bool) -> Iterator[Mistake]:
         message = f"{supervisor.node_index} must be below nnodes, which is {supervisor.nnodes}"
         yield Mistake("supervisor", "node_index", message)
     host = supervisor.host or supervisor.pod_ip
-    if not _is_protected(settings) and not (host and _is_loopback(host)):
+    if not _is_protected(settings) and not (host and is_loopback(host)):
         where = f"{host} can be" if host else "the pod's address can be"
         message = f"{where} reached from elsewhere: set auth.token_file or [tls], or auth.allow_anonymous = true"
         yield Mistake("supervisor", "host", message)
@@ -314,13 +315,6 @@ def _placed(supervisor: SupervisorSection) -> Iterator[Mistake]:
     if supervisor.node_addrs and len(supervisor.node_addrs) != supervisor.nnodes:
         message = f"has {len(supervisor.node_addrs)} addresses, but nnodes is {supervisor.nnodes}"
         yield Mistake("supervisor", "node_addrs", message)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _operations_on_tcp(settings: Settings) -> Iterator[Mistake]:

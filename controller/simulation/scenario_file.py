@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from controller.sections import SECTIONS as CONTROLLER_SECTIONS
 from controller.settings import FOREIGN as FOREIGN_TO_CONTROLLER
-from controller.settings import SECTIONS as CONTROLLER_SECTIONS
 from controller.settings import load as load_controller
 from controller.simulation.scenario import (
     SECTIONS,

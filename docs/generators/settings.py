@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from controller import settings as of_the_controller
+from controller import sections as of_the_controller
 from generators import markdown
 from generators.markdown import code
 from generators.written import as_written
@@ -14,7 +14,7 @@ from supervisor import settings as of_the_supervisor
 from supervisor.settings_file import PREFIX, Key, keys_of
 from supervisor.unit.values import Converter
 
-SOURCES = ("supervisor/settings.py", "controller/settings.py")
+SOURCES = ("supervisor/settings.py", "controller/sections.py")
 INTRODUCTION = """
 One file may serve both programs, as TOML or as `.json`; each ignores what only the other reads.
 A variable overrides the file: it is read as a TOML value if it is one, else as text.

@@ -6,6 +6,7 @@ What is served on them is not known here; importing this does not import an HTTP
 from __future__ import annotations
 
 import fcntl
+import ipaddress
 import os
 import socket
 import time
@@ -24,6 +25,14 @@ LOCK_SEC = 5.0
 
 class CannotListen(Exception):
     """The address cannot be had: which, why, and who has it."""
+
+
+def is_loopback(host: str) -> bool:
+    """Only this machine reaches what listens there; `host` is as it stands in a URL or a setting."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def listen_tcp(host: str, port: int) -> socket.socket:

@@ -10,7 +10,7 @@ from string import Template
 import httpx
 import pytest
 
-from controller.settings import LimitsSection
+from controller.sections import LimitsSection
 from supervisor import wire
 from supervisor.settings_file import keys_of
 from supervisor.shared.tokens import TokenFile

@@ -125,7 +125,8 @@ HUNG = """
 import signal, threading, time
 import trio
 from controller import app
-from controller.settings import ControllerSection, Settings
+from controller.sections import ControllerSection
+from controller.settings import Settings
 from supervisor.shared import logs
 
 

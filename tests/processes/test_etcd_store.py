@@ -14,7 +14,8 @@ import trio
 from controller.election import Leadership
 from controller.elections import election_of
 from controller.model.relaunch.dispatch import record
-from controller.settings import ControllerSection, EtcdSection, Settings
+from controller.sections import ControllerSection, EtcdSection
+from controller.settings import Settings
 from controller.store.base import CannotOpen, CannotWrite, Deposed
 from controller.store.etcd import Keys
 from controller.store.etcd_client import Access, EtcdClient, EtcdRefused, EtcdUnavailable

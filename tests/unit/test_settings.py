@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from controller.settings import FaultToleranceSection as ControllerFaultToleranceSection
+from controller.sections import FaultToleranceSection as ControllerFaultToleranceSection
 from supervisor.identity import pod_of
 from supervisor.settings import (
     FOREIGN,
