@@ -6,6 +6,7 @@ Exit codes: 1 refused, 4 no such instance or run, 69 no controller that leads ca
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,11 +23,16 @@ CONNECT_SEC = 5.0
 ANSWER_SEC = 30.0
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
-F = TypeVar("F", bound=Callable[..., object])
 
 
-def controller_options(command: F) -> F:
-    """`--controller URL`, how to be let in, and `--json`, for every command that asks the controller."""
+def controller_options(command: Callable[..., object]) -> Callable[..., object]:
+    """`--controller URL` and how to be let in, which the command gets as its `controller`, and `--json`."""
+
+    @wraps(command)
+    def asking(*, url: str, token_file: Path | None, tls_dir: Path | None, **others: object) -> object:
+        return command(controller=ControllerClient(url, token_file, tls_dir), **others)
+
+    asked: Callable[..., object] = asking
     for option in (
         json_option,
         click.option(
@@ -50,8 +56,8 @@ def controller_options(command: F) -> F:
             help="URL of the controller.  [env: PODVISOR_CONTROLLER]",
         ),
     ):
-        command = option(command)
-    return command
+        asked = option(asked)
+    return asked
 
 
 class ControllerClient:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import TypeVar
 
 import click
 import msgspec
@@ -13,8 +11,6 @@ from controller.cli.client import ControllerClient, controller_options
 from controller.cli.naming import full_name, instance_argument, instance_id, known_instances
 from controller.cli.waiting import until_active, until_closed, until_gone, until_stopped, wait_option
 from supervisor import wire
-
-F = TypeVar("F", bound=Callable[..., object])
 
 reason_option = click.option("--reason", default="", help="Why, for whoever looks at it later.")
 
@@ -28,10 +24,10 @@ def command() -> None:
     """
 
 
-def _verb(name: str) -> Callable[[F], click.Command]:
+def _verb(name: str) -> Callable[[Callable[..., object]], click.Command]:
     """A command of the group, with what all of them take."""
 
-    def decorate(function: F) -> click.Command:
+    def decorate(function: Callable[..., object]) -> click.Command:
         return command.command(name)(instance_argument(controller_options(function)))
 
     return decorate
@@ -40,9 +36,7 @@ def _verb(name: str) -> Callable[[F], click.Command]:
 @_verb("hold")
 @reason_option
 @wait_option
-def hold(
-    instance: str, reason: str, wait: bool, url: str, token_file: Path | None, tls_dir: Path | None, as_json: bool
-) -> None:
+def hold(controller: ControllerClient, instance: str, reason: str, wait: bool, as_json: bool) -> None:
     """Stop the engines of INSTANCE in all its pods, and keep them stopped until it is released.
 
     Pods, stores and monitors stay as they are. A relaunch that is under way is ended.
@@ -50,7 +44,6 @@ def hold(
     \b
     Example: podvisor hold llama-70b --reason "new network card"
     """
-    controller = ControllerClient(url, token_file, tls_dir)
     id_ = instance_id(controller, instance)
     view = controller.post(f"/v1/instances/{id_}/hold", wire.Reason(reason=reason), wire.InstanceView)
     _show_instance(until_stopped(controller, id_) if wait else view, as_json)
@@ -59,9 +52,7 @@ def hold(
 @_verb("release")
 @reason_option
 @wait_option
-def release(
-    instance: str, reason: str, wait: bool, url: str, token_file: Path | None, tls_dir: Path | None, as_json: bool
-) -> None:
+def release(controller: ControllerClient, instance: str, reason: str, wait: bool, as_json: bool) -> None:
     """Let INSTANCE, which is held, be started again.
 
     One whose budget is spent needs `reset-failed` instead.
@@ -69,7 +60,6 @@ def release(
     \b
     Example: podvisor release llama-70b --wait
     """
-    controller = ControllerClient(url, token_file, tls_dir)
     id_ = instance_id(controller, instance)
     view = controller.post(f"/v1/instances/{id_}/release", wire.Reason(reason=reason), wire.InstanceView)
     _show_instance(until_active(controller, id_) if wait else view, as_json)
@@ -78,15 +68,12 @@ def release(
 @_verb("relaunch")
 @reason_option
 @wait_option
-def relaunch(
-    instance: str, reason: str, wait: bool, url: str, token_file: Path | None, tls_dir: Path | None, as_json: bool
-) -> None:
+def relaunch(controller: ControllerClient, instance: str, reason: str, wait: bool, as_json: bool) -> None:
     """Relaunch the engines of INSTANCE in place, as they were started last.
 
     \b
     Example: podvisor instance relaunch llama-70b --wait
     """
-    controller = ControllerClient(url, token_file, tls_dir)
     id_ = instance_id(controller, instance)
     run = controller.post(f"/v1/instances/{id_}/relaunch", wire.Reason(reason=reason), wire.RunView)
     _show_run(until_closed(controller, run) if wait else run, as_json)
@@ -95,9 +82,7 @@ def relaunch(
 @_verb("rollout")
 @reason_option
 @wait_option
-def rollout(
-    instance: str, reason: str, wait: bool, url: str, token_file: Path | None, tls_dir: Path | None, as_json: bool
-) -> None:
+def rollout(controller: ControllerClient, instance: str, reason: str, wait: bool, as_json: bool) -> None:
     """Start the engines of INSTANCE with what the unit files in all its pods say now.
 
     Every pod reads its files first. Where they are wrong, or not the same in all pods yet, nothing is touched and the
@@ -106,7 +91,6 @@ def rollout(
     \b
     Example: podvisor rollout llama-70b --wait
     """
-    controller = ControllerClient(url, token_file, tls_dir)
     id_ = instance_id(controller, instance)
     run = controller.post(f"/v1/instances/{id_}/rollout", wire.Reason(reason=reason), wire.RunView)
     _show_run(until_closed(controller, run) if wait else run, as_json)
@@ -117,15 +101,7 @@ def rollout(
 @controller_options
 @click.option("--all", "of_all", is_flag=True, help="Of every instance that is held for failures.")
 @wait_option
-def reset_failed(
-    instance: str | None,
-    of_all: bool,
-    wait: bool,
-    url: str,
-    token_file: Path | None,
-    tls_dir: Path | None,
-    as_json: bool,
-) -> None:
+def reset_failed(controller: ControllerClient, instance: str | None, of_all: bool, wait: bool, as_json: bool) -> None:
     """Forget the failures of INSTANCE: its budget is whole again, and what was held for them is started.
 
     \b
@@ -133,7 +109,6 @@ def reset_failed(
     """
     if (instance is None) is not of_all:
         raise click.UsageError("name one INSTANCE, or --all")
-    controller = ControllerClient(url, token_file, tls_dir)
     if instance is None:
         said = controller.post("/v1/reset-failed", wire.Reason(), wire.Said)
         click.echo(_json(said) if as_json else said.message)
@@ -146,9 +121,7 @@ def reset_failed(
 @_verb("terminate")
 @reason_option
 @wait_option
-def terminate(
-    instance: str, reason: str, wait: bool, url: str, token_file: Path | None, tls_dir: Path | None, as_json: bool
-) -> None:
+def terminate(controller: ControllerClient, instance: str, reason: str, wait: bool, as_json: bool) -> None:
     """End INSTANCE: its supervisors stop everything and end with 255, and its id is used up.
 
     Where the platform restarts containers, a new instance comes: to stay down, hold it or scale it in.
@@ -156,7 +129,6 @@ def terminate(
     \b
     Example: podvisor instance terminate llama-70b --reason "wrong model"
     """
-    controller = ControllerClient(url, token_file, tls_dir)
     id_ = instance_id(controller, instance)
     said = controller.post(f"/v1/instances/{id_}/terminate", wire.Reason(reason=reason), wire.Said)
     if wait:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from controller.cli.client import ControllerClient, controller_options
@@ -16,13 +14,12 @@ _COLOURS = {"active": "green", "initial": "yellow", "inactive": "red", "deleted"
 @click.command("instances")
 @click.argument("instance", type=click.INT, required=False)
 @controller_options
-def command(instance: int | None, url: str, token_file: Path | None, tls_dir: Path | None, as_json: bool) -> None:
+def command(controller: ControllerClient, instance: int | None, as_json: bool) -> None:
     """Show the instances, or one INSTANCE (its id) in detail.
 
     \b
     Example: podvisor instances --controller http://controller:1026
     """
-    controller = ControllerClient(url, token_file, tls_dir)
     if instance is None:
         views = controller.get("/v1/instances", wire.InstancesView)
         click.echo(wire.encode(views)) if as_json else _show(views.instances)

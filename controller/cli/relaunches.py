@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 
@@ -17,13 +16,12 @@ _COLOURS = {"done": "green", "recovered_itself": "green", "running": "yellow"}
 @click.command("relaunches")
 @click.argument("run", required=False)
 @controller_options
-def command(run: str | None, url: str, token_file: Path | None, tls_dir: Path | None, as_json: bool) -> None:
+def command(controller: ControllerClient, run: str | None, as_json: bool) -> None:
     """Show the relaunch runs, newest first, or one RUN (its id) with its steps.
 
     \b
     Example: podvisor relaunches --json
     """
-    controller = ControllerClient(url, token_file, tls_dir)
     if run is None:
         views = controller.get("/v1/relaunches", wire.RelaunchesView)
         click.echo(wire.encode(views)) if as_json else _show(views.relaunches)
