@@ -86,6 +86,7 @@ class Center:
         instance = self._registry.under_recovery(recovery.instance).instance
         self._tell_outcome(recovery, outcome)
         self._registry.close(recovery, outcome, recovery.view(instance, now, wall_clock(now), outcome), now)
+        recovery.end()
 
     def _tell_outcome(self, recovery: Recovery, outcome: Ended) -> None:
         """A run has told it already."""

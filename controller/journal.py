@@ -15,10 +15,15 @@ import trio
 from controller.events import EventLog
 from controller.model.budget import Budget
 from controller.model.member import InstanceKey
+from controller.model.relaunch.run import RunRecord
+from controller.model.selection import ENGINE_RELAUNCH
+from controller.recovery import Recovery
 from controller.registry import Registry
 from controller.store.base import CannotWrite, Store, StoreError
 
 RETRY_SEC = 2.0
+ANSWER_SEC = 4.0
+"""Whoever asked for something is told by then that it is not written: before a client that waits for 5 s gives up."""
 
 T = TypeVar("T")
 
@@ -62,6 +67,21 @@ class Journal:
         """And its instance, which it may no longer hold. Raises as `keep`."""
         await self._store.save_budget(budget)
         await self.keep(budget.key.instance)
+
+    async def has(self, recovery: Recovery, is_enough: Callable[[RunRecord], bool]) -> None:
+        """The run itself writes its rows; such a one stands here when this returns, or the run has left none.
+
+        Another strategy than the relaunch has none: a restart of the controller is the end of it.
+
+        Raises CannotWrite after ANSWER_SEC; it may be written later.
+        """
+        if recovery.strategy != ENGINE_RELAUNCH:
+            return
+        has_it = False
+        with trio.move_on_after(ANSWER_SEC):
+            has_it = await recovery.until_written(is_enough)
+        if not has_it:
+            raise CannotWrite(f"the run {recovery.run_id} is not in the journal yet: see whether it is listed, and why")
 
     async def run(self) -> None:
         """Until cancelled. Raises Deposed."""

@@ -111,14 +111,14 @@ class Operators:
             self._let_go(entry, f"released: {reason or 'asked by an operator'}", now)
         return entry.instance
 
-    def abort(self, run_id: str, reason: str) -> None:
+    def abort(self, run_id: str, reason: str) -> Recovery:
         """The run closes by its own clean-up. Raises NoSuchRun, and Conflict if it is over."""
         for recovery in self._registry.recoveries():
             if recovery.run_id == run_id and recovery.cause.reason is RunReason.HOLD:
                 raise Conflict(f"the run {run_id} holds the instance: release that instead")
             if recovery.run_id == run_id:
                 recovery.cancel(CancelKind.ABORT, reason or "aborted by an operator")
-                return
+                return recovery
         if any(view.id == run_id for view in self._registry.closed_runs):
             raise Conflict(f"the run {run_id} is over")
         raise NoSuchRun(f"no run has the id {run_id}")

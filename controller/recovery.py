@@ -90,6 +90,9 @@ class Recovery:
     """Faults of devices that its end answers; what comes later is judged then."""
     record: RunRecord | None = None
     """Of the run, if another life of the controller opened it."""
+    kept: RunRecord | None = None
+    """The row of the run that this life has written last."""
+    is_over: bool = False
     inbox: Inbox = field(default_factory=Inbox)
     run: Run | None = None
     """Of a relaunch, as the strategy left it last; None while it waits for its turn."""
@@ -102,6 +105,8 @@ class Recovery:
     """Who no longer wants it said so."""
     gives_way_to: Fault | None = None
     """The graver fault for which it was withdrawn, or would be if its run could be preempted."""
+    _news: trio.Event = field(default_factory=trio.Event)
+    """Replaced whenever a row was written, and at the end."""
 
     def cancel(self, kind: CancelKind, reason: str) -> None:
         """A run ends itself; one that waits for its turn, and any other strategy, need not be waited for."""
@@ -114,6 +119,26 @@ class Recovery:
         if fault != self.gives_way_to:
             self.gives_way_to = fault
             self.cancel(CancelKind.PREEMPT, f"preempted: {fault.message}")
+
+    def written(self, record: RunRecord) -> None:
+        """It stands in the journal."""
+        self.kept = record
+        self._tell_who_waits()
+
+    def end(self) -> None:
+        """The instance was handed back."""
+        self.is_over = True
+        self._tell_who_waits()
+
+    async def until_written(self, is_enough: Callable[[RunRecord], bool]) -> bool:
+        """Whether a row of which `is_enough` is true stands in the journal, or it is over and has left no row."""
+        while not self.is_over and (self.kept is None or not is_enough(self.kept)):
+            await self._news.wait()
+        return self.kept is None or is_enough(self.kept)
+
+    def _tell_who_waits(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
 
     @property
     def step(self) -> str:

@@ -64,6 +64,8 @@ def add_operator_routes(
     async def rollout(message: wire.Reason, instance_id: int) -> wire.RunView:
         """Start the engines of an instance with what the unit files in all its pods say now."""
         recovery = await rollouts.begin(instance_id, message.reason)
+        await journal.keep(recovery.instance)
+        await journal.has(recovery, lambda row: True)
         now = trio.current_time()
         return recovery.view(registry.entry(instance_id).instance, now, wall_clock(now))
 

@@ -14,6 +14,7 @@ from controller.api.views import instance_view
 from controller.clock import wall_clock
 from controller.events import ControllerEvent, EventLog
 from controller.journal import Journal
+from controller.model.relaunch.promise import is_given_up
 from controller.operators import NoSuchRun, Operators
 from controller.registry import Registry
 from supervisor import wire
@@ -59,9 +60,9 @@ def add_tool_routes(
     )
     async def relaunch(message: wire.Reason, instance_id: int) -> wire.RunView:
         """Relaunch the engines of an instance in place."""
-        now, to_wall = _clocks()
-        recovery = operators.relaunch(instance_id, message.reason, now)
-        return recovery.view(registry.entry(instance_id).instance, now, to_wall)
+        recovery = operators.relaunch(instance_id, message.reason, trio.current_time())
+        await journal.has(recovery, lambda row: True)
+        return await one_relaunch(recovery.run_id)
 
     @routes.post("/v1/instances/<int:instance_id>/reset-failed", answer=wire.InstanceView, errors=NO_INSTANCE)
     async def reset_failed(instance_id: int) -> wire.InstanceView:
@@ -92,7 +93,7 @@ def add_tool_routes(
     )
     async def abort(message: wire.Reason, run_id: str) -> wire.RunView:
         """End a run by its own clean-up."""
-        operators.abort(run_id, message.reason)
+        await journal.has(operators.abort(run_id, message.reason), is_given_up)
         return await one_relaunch(run_id)
 
     @routes.text(

@@ -52,7 +52,7 @@ class EngineRelaunch:
         kind = CancelKind.SUSPEND if self._leadership.store.durable else CancelKind.ABORT
         cancel = Cancel(kind, "the controller stops")
         try:
-            if await self._its_turn_comes(recovery, turn):
+            if await self._its_turn_comes(recovery, execution, turn):
                 try:
                     await execution.begin()
                     await execution.finish()
@@ -67,9 +67,10 @@ class EngineRelaunch:
                 execution.close()
         return execution.outcome
 
-    async def _its_turn_comes(self, recovery: Recovery, turn: Turn) -> bool:
+    async def _its_turn_comes(self, recovery: Recovery, execution: RunExecution, turn: Turn) -> bool:
         """False if the recovery was withdrawn before. Cancelled, it has no turn."""
         with recovery.scope:
+            await execution.promise()
             await turn.take()
             return True
         return False

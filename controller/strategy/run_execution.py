@@ -21,7 +21,8 @@ from controller.model.relaunch import exchange, plan
 from controller.model.relaunch.dispatch import postpone
 from controller.model.relaunch.effects import changed, undelivered
 from controller.model.relaunch.exchange import Action, Answered, Cancel, Close, Event, Send
-from controller.model.relaunch.run import GOOD_ENDS, Cause, Run, RunStep
+from controller.model.relaunch.promise import PROMISED, promise
+from controller.model.relaunch.run import GOOD_ENDS, Cause, Run, RunRecord, RunStep
 from controller.model.wanted import came_of
 from controller.recovery import Recovery
 from controller.registry import Registry
@@ -59,6 +60,19 @@ class RunExecution:
         """Decided and not yet carried out."""
         self._closed: Close | None = None
         self._is_outbid = False
+
+    async def promise(self) -> None:
+        """Whoever asked for the run is answered when its row is written, long before its turn comes perhaps."""
+        recovery = self._recovery
+        if recovery.record is None and recovery.cause.reason in PROMISED:
+            row = promise(
+                self._entry.instance,
+                recovery.cause,
+                run_id=recovery.run_id,
+                term=self._registry.terms.current,
+                now=trio.current_time(),
+            )
+            await self._journal.insist(partial(self._save_run, row))
 
     async def begin(self) -> None:
         """Open the run on the instance as it is now, after whatever came while it waited for its turn."""
@@ -219,7 +233,7 @@ class RunExecution:
         registry, entry, now = self._registry, self._entry, trio.current_time()
         match action:
             case exchange.Journal(kept, reason):
-                await self._store.save_run(kept)
+                await self._save_run(kept)
                 is_bad = kept.step in LOST_STEPS or kept.outcome not in (None, *GOOD_ENDS)
                 self._tell("warning" if is_bad else "info", f"{kept.step}: {reason}")
             case exchange.SaveBudget(budget, _):
@@ -227,6 +241,7 @@ class RunExecution:
                 registry.budgets.put(budget)
             case exchange.InstanceActive(kept, _):
                 await self._store.save_active(kept, changed(entry.instance, action, now))
+                self._recovery.written(kept)
                 registry.change(entry, changed(entry.instance, action, now))
             case exchange.EpochBegins() | exchange.EpochAbandoned() | exchange.EpochLeft() | exchange.InstanceHeld():
                 registry.change(entry, changed(entry.instance, action, now))
@@ -241,6 +256,10 @@ class RunExecution:
                 self._tell("warning", f"stepping down: {reason}")
             case Close():
                 self._closed = action
+
+    async def _save_run(self, row: RunRecord) -> None:
+        await self._store.save_run(row)
+        self._recovery.written(row)
 
     def _tell(self, level: str, message: str, member: MemberKey | None = None) -> None:
         """One line: which run, in which step, why it was opened, what now."""

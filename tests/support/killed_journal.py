@@ -27,6 +27,8 @@ class Writer:
         self.kill: Callable[[], None] = lambda: None
         self.full = False
         """The disk is."""
+        self.lasts_sec = 0.0
+        """Each write."""
         self._is_dead = False
 
     async def __call__(self, work: Callable[[], T]) -> T:
@@ -37,6 +39,7 @@ class Writer:
             await trio.sleep_forever()
         if self.full:
             raise CannotWrite("the disk is full; make room")
+        await trio.sleep(self.lasts_sec)
         self.writes += 1
         if self.writes != self.dies_at:
             return work()

@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import trio
 
+from controller.election import Election
 from controller.events import ControllerEvent
 from controller.model.instance import Instance, InstanceStatus
 from controller.policy import Policy
@@ -190,6 +191,7 @@ async def open_gang(
     size: int = 2,
     *,
     policy: Policy | None = None,
+    elect: Callable[[], Election] | None = None,
     script: Script | None = None,
     fault_tolerance: dict[str, object] | None = None,
     supervisor: dict[str, object] | None = None,
@@ -199,7 +201,7 @@ async def open_gang(
 ) -> AsyncIterator[Gang]:
     """`size` pods that boot at once, and their controller. Ends with the block, and then checks what must hold."""
     with tempfile.TemporaryDirectory() as volumes:
-        async with open_world(policy) as world, trio.open_nursery() as nursery:
+        async with open_world(policy, elect) as world, trio.open_nursery() as nursery:
             gang = Gang(world, [])
             if without_controller:
                 await gang.stop_controller()

@@ -13,6 +13,7 @@ from controller.model.need import run_needed
 from controller.model.relaunch import plan
 from controller.model.relaunch.dispatch import postpone, record
 from controller.model.relaunch.exchange import CancelKind, EpochBegins, Journal, SaveBudget, Tick
+from controller.model.relaunch.promise import promise
 from controller.model.relaunch.run import Cause, Outcome, RunReason, RunRecord, RunStep
 from controller.model.settings import RelaunchSettings
 from controller.model.verdict import judge
@@ -336,3 +337,15 @@ def test_silence_after_the_restart_is_asked_about_like_any_other() -> None:
         drive.wait(1.0)
     assert drive.run.step is RunStep.PHASE2
     assert record(drive.run, drive.now).is_open
+
+
+def test_a_run_that_was_only_promised_is_opened_on_the_instance_as_it_is_now() -> None:
+    """Nobody has been asked anything: whoever has restarted meanwhile is lost to the instance, not to the run."""
+    instance = serving(2)
+    row = promise(instance, OPERATOR, run_id="promised", term=3, now=20.0)
+    read = codec.decode_run(codec.encode_run(row, Clocks(20.0, 0.0)), Clocks(NOW, 1.0))
+    assert read.is_open
+    opened = Drive.resume(instance, read, now=NOW)
+    assert (opened.run.id, opened.run.cause, opened.run.step) == ("promised", OPERATOR, RunStep.PROBE)
+    assert (opened.run.opened_at, opened.run.epoch) == (NOW, 5)
+    assert [row.may_be_frozen for row in opened.run.rows] == [False, False]

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from controller.model.instance import InstanceStatus
+from controller.policy import Policy
+from supervisor import wire
 from supervisor.wire import EndpointStatus, ErrorCode
 from tests.support.controller_world import World, open_world
 from tests.support.fake_supervisor import FakeSupervisor, Record, Script
@@ -185,3 +190,158 @@ def test_the_checks_above_see_what_they_are_to_see() -> None:
     assert touched_in_health(relaunched, gang) == [relaunched[-1]]  # type: ignore[arg-type]
     died = [*healthy, Record(9.0, "b", "died", 1), relaunched[-1]]
     assert touched_in_health(died, gang) == []  # type: ignore[arg-type]
+
+
+# --- what was acknowledged ----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def the_only_turn_is_taken(state_dir: Path) -> AsyncIterator[World]:
+    """By a run of `slow`; the gang `job` serves."""
+    async with open_world(Policy(max_concurrent_runs=1), elect=journal_in(state_dir)) as world:
+        slow = world.add_gang("slow", size=2, script=SCRIPT)
+        world.add_gang(size=2, script=SCRIPT)
+        await world.until_active("slow")
+        await world.until_active()
+        for fake in slow:
+            fake.change(load_sec=300.0)
+        slow[0].kill_engine()
+        await world.until(lambda: [recovery.step for recovery in world.it.registry.recoveries()] == ["await"])
+        yield world
+
+
+async def killed_and_started(world: World) -> None:
+    world.kill_controller()
+    await world.until_ended()
+    await trio.sleep(AWAY_SEC)
+    await world.start_controller()
+
+
+async def ask(world: World, path: str) -> wire.RunView:
+    answer = await world.client.post(path, json={"reason": "new driver"})
+    assert answer.status_code == 202, answer.text
+    run = wire.decode(wire.RunView, answer.content)
+    assert answer.headers["Location"] == f"/v1/relaunches/{run.id}"
+    return run
+
+
+def run_of(world: World, run_id: str) -> wire.RunView | None:
+    return next((view for view in world.it.registry.closed_runs if view.id == run_id), None)
+
+
+async def test_C4_a_run_that_was_promised_and_waits_for_its_turn_is_not_forgotten(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with the_only_turn_is_taken(tmp_path) as world:
+        gang = world.gangs["job"]
+        run = await ask(world, f"/v1/instances/{world.instance().id}/relaunch")
+        await killed_and_started(world)
+        shown = await world.client.get(f"/v1/relaunches/{run.id}")
+        assert shown.status_code == 200, "its Location leads somewhere in the next life too"
+        assert wire.decode(wire.RunView, shown.content).message == "new driver"
+        await world.until_active(epoch=2)
+        await world.until(lambda: run_of(world, run.id) is not None)
+        closed = run_of(world, run.id)
+        assert closed is not None
+        assert (closed.outcome, closed.reason) == ("done", "operator")
+        assert [fake.boots for fake in gang] == [1, 1]
+        assert started_twice(world.history) == []
+
+
+async def test_C4_the_promise_of_a_run_that_was_aborted_before_its_turn_is_not_kept(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with the_only_turn_is_taken(tmp_path) as world:
+        run = await ask(world, f"/v1/instances/{world.instance().id}/relaunch")
+        await ask(world, f"/v1/relaunches/{run.id}/abort")
+        await killed_and_started(world)
+        closed = run_of(world, run.id)
+        assert closed is not None
+        assert closed.outcome == "aborted"
+        await trio.sleep(QUIET_SEC)
+        assert world.instance().epoch == 1
+
+
+async def test_C4_an_abort_that_was_answered_is_carried_out_by_the_next_life(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    writer = Writer()
+    async with open_world(elect=journal_in(tmp_path, [writer])) as world:
+        world.add_gang(size=2, script=replace(SCRIPT, prepare_sec=20.0))
+        instance = await world.until_active()
+        run = await ask(world, f"/v1/instances/{instance.id}/relaunch")
+        await world.until(lambda: [recovery.step for recovery in world.it.registry.recoveries()] == ["prepare"])
+        writer.lasts_sec = 0.5
+        await ask(world, f"/v1/relaunches/{run.id}/abort")
+        await killed_and_started(world)
+        await world.until(lambda: run_of(world, run.id) is not None)
+        closed = run_of(world, run.id)
+        assert closed is not None
+        assert closed.outcome == "aborted"
+
+
+async def test_C4_what_cannot_be_written_is_not_acknowledged(autojump_clock: MockClock, tmp_path: Path) -> None:
+    writer = Writer()
+    async with open_world(elect=journal_in(tmp_path, [writer])) as world:
+        world.add_gang(size=2, script=SCRIPT)
+        instance = await world.until_active()
+        await trio.sleep(1)
+        writer.full = True
+        for verb in ("relaunch", "hold", "release", "terminate"):
+            answer = await world.client.post(f"/v1/instances/{instance.id}/{verb}", json={"reason": "new driver"})
+            assert answer.status_code == 503, (verb, answer.text)
+        assert len(world.did("prepare")) == 2, "of the cold start"
+        assert world.did("stop") == []
+
+
+@pytest.mark.parametrize("step", ["queued", "prepare"])
+async def test_C4_an_abort_that_cannot_be_written_is_not_acknowledged(
+    autojump_clock: MockClock, tmp_path: Path, step: str
+) -> None:
+    """Else the row that is there would be gone on with, by a controller that knows nothing of it."""
+    writer = Writer()
+    policy = Policy(max_concurrent_runs=1)
+    async with open_world(policy, elect=journal_in(tmp_path, [writer])) as world:
+        world.add_gang(size=2, script=replace(SCRIPT, prepare_sec=20.0))
+        await world.until_active()
+        if step == "queued":
+            slow = world.add_gang("slow", size=2, script=SCRIPT)
+            await world.until_active("slow")
+            slow[0].change(load_sec=300.0)
+            slow[0].kill_engine()
+            await world.until(lambda: [recovery.step for recovery in world.it.registry.recoveries()] == ["await"])
+        run = await ask(world, f"/v1/instances/{world.instance().id}/relaunch")
+        await world.until(lambda: step in [recovery.step for recovery in world.it.registry.recoveries()])
+        writer.full = True
+        answer = await world.client.post(f"/v1/relaunches/{run.id}/abort", json={})
+        assert answer.status_code == 503, answer.text
+        assert "is not in the journal" in answer.text
+
+
+@pytest.mark.parametrize("verb", ["hold", "terminate"])
+async def test_C4_what_an_operator_was_answered_is_known_to_a_controller_that_was_killed_then(
+    autojump_clock: MockClock, tmp_path: Path, verb: str
+) -> None:
+    async with the_only_turn_is_taken(tmp_path) as world:
+        gang = world.gangs["job"]
+        for fake in gang:
+            fake.change(container_restart_sec=None)
+        answer = await world.client.post(f"/v1/instances/{world.instance().id}/{verb}", json={"reason": "new driver"})
+        assert answer.status_code == 202, answer.text
+        await killed_and_started(world)
+        await world.until(lambda: not any(fake.engine_alive for fake in gang))
+        await trio.sleep(QUIET_SEC)
+        assert not any(fake.engine_alive for fake in gang)
+
+
+async def test_C4_a_release_that_was_answered_is_carried_out_by_the_next_life(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with the_only_turn_is_taken(tmp_path) as world:
+        path = f"/v1/instances/{world.instance().id}"
+        assert (await world.client.post(f"{path}/hold", json={})).status_code == 202
+        await world.until(lambda: not any(fake.engine_alive for fake in world.gangs["job"]))
+        await world.until(lambda: len(world.it.registry.recoveries()) == 0)
+        assert (await world.client.post(f"{path}/release", json={})).status_code == 202
+        await killed_and_started(world)
+        await world.until_active(epoch=2)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 import trio
 from trio.testing import MockClock
 
+from controller.policy import Policy
 from supervisor import wire
+from tests.support.killed_journal import journal_in
 from tests.support.virtual_gang import ENGINE, STORE, Gang, VirtualPod, open_gang
 
 # httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
@@ -171,3 +175,26 @@ async def test_a_store_that_has_changed_is_restarted_as_by_any_reload(autojump_c
         assert (await roll_out(gang)).status_code == 202
         await gang.until_active(epoch=2, within=60)
         assert [pod.spawns(STORE) for pod in gang.pods] == [2, 2]
+
+
+async def test_C4_a_rollout_that_was_promised_and_waits_for_its_turn_outlives_the_controller(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with open_gang(policy=Policy(max_concurrent_runs=1), elect=journal_in(tmp_path)) as gang:
+        await gang.until_active()
+        slow = gang.world.add_gang("slow")
+        await gang.world.until_active("slow")
+        slow[0].change(load_sec=300.0)
+        slow[0].kill_engine()
+        await gang.until(lambda: gang.step == "await")
+        for pod in gang.pods:
+            write(pod, "2")
+        answer = await roll_out(gang)
+        assert answer.status_code == 202, answer.text
+        gang.world.kill_controller()
+        await gang.world.until_ended()
+        await gang.start_controller()
+        await gang.until_active(epoch=2)
+        assert [in_force(pod)["MODEL_REVISION"] for pod in gang.pods] == ["2"] * 2
+        assert answer.headers["Location"] == f"/v1/relaunches/{gang.runs[-1].id}"
+        assert [len(pod.boots) for pod in gang.pods] == [1, 1]

@@ -132,8 +132,21 @@ def resume_run(
 ) -> tuple[Run, tuple[Action, ...]]:
     """Goes on with a run that another life of the controller has opened, by the same run id and epoch.
 
-    `instance` is as it is now: whose boot is not the recorded one is lost to the run.
+    `instance` is as it is now: whose boot is not the recorded one is lost to the run. One that was only promised is
+    opened.
     """
+    if record.step is RunStep.OPEN:
+        return open_run(
+            instance,
+            record.cause,
+            run_id=record.run_id,
+            term=term,
+            budget=budget,
+            settings=settings,
+            instance_settings=instance_settings,
+            no_phase_two=no_phase_two,
+            now=now,
+        )
     run = Run(
         id=record.run_id,
         instance=instance,

@@ -29,7 +29,7 @@ from controller.model.relaunch.run import (
 )
 
 GO_ON = "another life of the controller began it: go on"
-ASKS_ANEW = frozenset({RunStep.OPEN, RunStep.PROBE, RunStep.PREPARE})
+ASKS_ANEW = frozenset({RunStep.PROBE, RunStep.PREPARE})
 STAGES = {RunStep.BACKOFF: Stage.PREPARED, RunStep.START: Stage.PREPARED, RunStep.AWAIT: Stage.STARTED}
 """How far everybody was when these steps began."""
 
