@@ -35,12 +35,13 @@ from supervisor.service.unit_output import UnitOutput
 from supervisor.unit.model import Unit
 from supervisor.unit.start_clock import ProgressKind
 from supervisor.wire import Step
-from tests.support.fake_processes import FAILED, KILLED, FakeOutput, FakeProcesses, Program
+from tests.support.fake_processes import FAILED, KILLED, OK, FakeOutput, FakeProcesses, Program
 from tests.support.fake_supervisor import Record
 from tests.support.memory_network import Application, MemoryNetwork
 
 PORT = 1026
 ENGINE, STORE, MONITOR, LIVENESS = "engine", "kv-store", "monitor", "liveness"
+RECOVER = "recover"
 READY = "engine ready"
 
 ENGINE_UNIT = f"""
@@ -79,6 +80,9 @@ class Script:
     gate_refuses: str | None = None
     healthy: bool = True
     """What Liveness finds."""
+    recover_sec: float | None = None
+    """How long its RecoverExec takes; None, when the pod is made: the unit declares none."""
+    recover_fails: bool = False
     container_restart_sec: float | None = 2.0
     """None: the container does not come back."""
 
@@ -193,6 +197,8 @@ class VirtualPod:
         for name, text in UNITS.items():
             (units / f"{name}.toml").write_text(text.replace("ENDPOINTS", str(self.endpoints)))
         text = ENGINE_UNIT.replace("[Unit]\n", f"[Unit]\n{self.relations}\n")
+        if self.script.recover_sec is not None:
+            text = text.replace("[Engine]\n", f'[Engine]\nRecoverExec = ["{RECOVER}"]\n')
         (units / f"{ENGINE}.toml").write_text(text.replace("ENDPOINTS", str(self.endpoints)))
         (self.directory / "podvisor.json").write_text(json.dumps(self.settings))
 
@@ -334,6 +340,7 @@ class PodProcesses(FakeProcesses):
         script, name = self._home.script, spawn.argv[0]
         self.programs[ENGINE] = script.program()
         self.programs[LIVENESS] = Program(0.0) if script.healthy else Program(0.0, ends=FAILED)
+        self.programs[RECOVER] = Program(script.recover_sec or 0.0, ends=FAILED if script.recover_fails else OK)
         child = await super().spawn(spawn)
         if name == ENGINE:
             epoch = int(spawn.environment["EPOCH"])
