@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from controller.policy import Policy
+from tests.support.killed_journal import journal_in
 from tests.support.virtual_gang import Gang, Script, open_gang
 
 # httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
@@ -168,3 +170,34 @@ async def test_an_operator_gives_it_up_while_they_wait(autojump_clock: MockClock
         assert (await gang.world.client.post(f"/v1/relaunches/{run}/abort")).status_code == 202
         await gang.until_active(epoch=2, within=600)
         assert oscillations(gang) == 2
+
+
+async def test_a_controller_that_is_killed_while_they_wait_goes_on_with_whom_it_had_seated(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    """One newcomer has its place in the run already, another one is still missing."""
+    async with open_gang(3, elect=journal_in(tmp_path)) as gang:
+        await gang.until_active()
+        gang.pods[2].change(container_restart_sec=60.0)
+        for pod in gang.pods[1:]:
+            pod.kill_container()
+        await gang.until(lambda: gang.step == "rejoin" and boots(gang) == [1, 2, 1])
+        (recovery,) = gang.world.it.registry.recoveries()
+        newcomer = gang.pods[1].it.boot_id
+
+        def is_seated() -> bool:
+            return recovery.run is not None and newcomer in [row.member.boot_id for row in recovery.run.rows]
+
+        await gang.until(is_seated)
+        killed = trio.current_time()
+        gang.world.kill_controller()
+        await gang.world.until_ended()
+        await trio.sleep(5)
+        await gang.start_controller()
+        assert gang.step in ("queued", "rejoin")
+        await gang.until_active(epoch=2, within=300)
+        assert boots(gang) == [1, 2, 2]
+        assert gang.runs[-1].id == recovery.run_id
+        assert [pod.spawns() for pod in gang.pods] == [2, 1, 1], "nobody is started twice"
+        assert gang.did("abort", since=killed) == []
+        assert not any(pod.is_frozen for pod in gang.pods)
