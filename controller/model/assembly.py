@@ -172,11 +172,10 @@ def _join(
         return _seat(instance, replaced, member, Life.NEW_BOOT, epoch, now)
     if known is not None:
         return _seat(instance, known, member, life, epoch, now)
-    rank = _free_rank(instance, member)
-    if isinstance(rank, str):
-        return _reject(instance, member, life, rank)
-    seated = replace(member, node_rank=rank)
-    return Joined(_with_members(instance, (*instance.members, seated), epoch, now), member.key, Life.NEW, member.key)
+    seated = _seated(instance, member)
+    if isinstance(seated, str):
+        return _reject(instance, member, life, seated)
+    return Joined(_with_members(instance, seated, epoch, now), member.key, Life.NEW, member.key)
 
 
 def _seat(instance: Instance, old: Member, new: Member, life: Life, epoch: int, now: float) -> Joined:
@@ -230,15 +229,22 @@ def _lives(member: Member, now: float, settings: InstanceSettings) -> bool:
     return not (member.superseded or member.leaving or silent)
 
 
-def _free_rank(instance: Instance, member: Member) -> int | str:
-    """The node index, the rank its engines run with, else the lowest free; words if that one is taken."""
+def _seated(instance: Instance, member: Member) -> tuple[Member, ...] | str:
+    """With `member` at its node index, at the rank its engines run with, else at the lowest free; words if it is taken.
+
+    Who sits there by order alone moves on, as long as it runs no engine: with peers that tell no index, the order in
+    which pods come up must not decide whether they come together.
+    """
     taken = {m.node_rank: m for m in instance.members}
+    free = next(rank for rank in range(len(taken) + 1) if rank not in taken)
     wanted = member.node_rank if member.in_epoch else member.node_index
-    if wanted is None:
-        return next(rank for rank in range(len(taken) + 1) if rank not in taken)
-    if holder := taken.get(wanted):
+    holder = None if wanted is None else taken.get(wanted)
+    if holder is None:
+        return (*instance.members, replace(member, node_rank=free if wanted is None else wanted))
+    if holder.node_index is not None or holder.in_epoch:
         return f"its node rank {wanted} is that of {holder.address} ({holder.key.node})"
-    return wanted
+    others = tuple(m for m in instance.members if m != holder)
+    return (*others, replace(holder, node_rank=free), replace(member, node_rank=holder.node_rank))
 
 
 def _into_epoch(instance: Instance, key: MemberKey, epoch: int) -> Instance:

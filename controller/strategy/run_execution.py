@@ -219,13 +219,15 @@ class RunExecution:
             self._waiting.pop(0)
 
     async def _send(self, send: Send) -> None:
-        member = self._opened.members[send.member].member
+        member, began = self._opened.members[send.member].member, trio.current_time()
         answer = await self._supervisors.ask(member, send.request, send.timeout_sec)
         entry = self._entry
         if order := undelivered(send, answer):
             entry.order(send.member, order, trio.current_time())
-        if isinstance(answer, Observation):
-            # Else the end of a run that found all normal would be judged by an older heartbeat, and reopen it.
+        here = entry.instance.member(send.member)
+        if isinstance(answer, Observation) and here is not None and here.last_heard <= began:
+            # Else the end of a run that found all normal would be judged by an older heartbeat, and reopen it. What
+            # came meanwhile may be newer than the answer, though that arrives later.
             self._registry.change(entry, instances.observe(entry.instance, send.member, answer))
         self._recovery.inbox.post(Answered(send.member, send.number, answer))
 

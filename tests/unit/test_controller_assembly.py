@@ -168,11 +168,19 @@ def test_a_rank_that_the_gang_does_not_have_is_malformed() -> None:
     assert (answer.code, "node_rank" in answer.message) == (ErrorCode.MALFORMED, True)
 
 
-def test_two_with_the_same_rank_are_refused_by_name() -> None:
-    instance = joined(None, registration(0, node_index=None, pod_name="a"))
-    message = rejected(instance, registration(0, pod_ip="10.0.0.9")).message
-    assert "node rank 0" in message
-    assert "10.0.0.1:1026" in message
+def test_who_sits_by_order_alone_gives_way_to_who_has_an_index() -> None:
+    peer = joined(None, registration(1, node_index=None, pod_name="peer"))
+    assert [member.node_rank for member in peer.members] == [0]
+    both = joined(peer, registration(0))
+    assert [(member.key.node, member.node_rank) for member in both.members] == [("#0", 0), ("peer", 1)]
+
+
+def test_who_runs_engines_at_a_rank_keeps_it() -> None:
+    peer = begin_epoch(joined(None, registration(1, node_index=None, pod_name="peer")), 1)
+    answer = register(peer, registration(0))
+    assert isinstance(answer, Rejected)
+    assert "node rank 0" in answer.message
+    assert "10.0.0.2:1026" in answer.message
 
 
 # --- rollouts and rebirth -----------------------------------------------------------------------------------

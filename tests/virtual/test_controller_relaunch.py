@@ -9,6 +9,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from controller.model.instance import Instance
+from controller.model.member import Member, Observation
+from controller.model.relaunch.exchange import Answer, Request
+from controller.model.relaunch.run import RunRecord
 from controller.model.settings import Phase2Scope, RelaunchSettings
 from controller.policy import Policy
 from supervisor import wire
@@ -453,3 +457,32 @@ async def test_a_device_that_is_gone_restarts_the_containers_and_nothing_in_plac
         assert (closed.outcome, closed.phase) == ("phase2", 2)
         assert "hardware" in closed.message
         await world.until_active(epoch=2)
+
+
+async def test_an_answer_that_a_heartbeat_has_overtaken_takes_nobody_out_of_routing(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world() as world:
+        world.add_gang(size=2)
+        decided = trio.Event()
+        supervisors, store = world.it.supervisors, world.store
+        ask, save_active = supervisors.ask, store.save_active
+
+        async def slow_to_arrive(member: Member, request: Request, timeout_sec: float) -> Answer:
+            answer = await ask(member, request, timeout_sec)
+            if isinstance(answer, Observation) and answer.step is wire.Step.LOADING:
+                await decided.wait()
+            return answer
+
+        async def slow_to_be_written(record: RunRecord, instance: Instance) -> None:
+            decided.set()
+            await trio.sleep(0.05)
+            await save_active(record, instance)
+
+        monkeypatch.setattr(supervisors, "ask", slow_to_arrive)
+        monkeypatch.setattr(store, "save_active", slow_to_be_written)
+        await world.until_active()
+        assert decided.is_set()
+        await trio.sleep(30)
+        told = [event.status for event in world.it.events.since(0) if event.kind == "instance"]
+        assert told == ["active"], "C6: no oscillation"
