@@ -26,7 +26,7 @@ class ControllerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     id: int
     at: str
     kind: str
-    """`instance`, `member`, `run`, `fault` or `controller`; `gap` where events were forgotten."""
+    """`instance`, `identity`, `member`, `run`, `fault` or `controller`; `gap` where events were forgotten."""
     level: str
     message: str
     namespace: str | None = None
@@ -39,6 +39,10 @@ class ControllerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     epoch: int | None = None
     reason: str | None = None
     member: str | None = None
+    role: str | None = None
+    """Of an `identity`: the instance's part in disaggregated serving."""
+    endpoints: tuple[str, ...] = ()
+    """Of an `identity`: `IP:PORT` of those that serve."""
 
 
 class EventLog:
@@ -67,6 +71,8 @@ class EventLog:
         epoch: int | None = None,
         reason: str | None = None,
         member: str | None = None,
+        role: str | None = None,
+        endpoints: tuple[str, ...] = (),
     ) -> ControllerEvent:
         message = message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
         event = self.ring.append(
@@ -85,9 +91,11 @@ class EventLog:
                 epoch=epoch,
                 reason=reason,
                 member=member,
+                role=role,
+                endpoints=endpoints,
             )
         )
-        fields = {name: value for name, value in msgspec.structs.asdict(event).items() if value is not None}
+        fields = {name: value for name, value in msgspec.structs.asdict(event).items() if value not in (None, ())}
         for name in ("id", "at", "level", "message"):
             del fields[name]
         self._lines.log(logging.getLevelName(level.upper()), message, extra=fields)

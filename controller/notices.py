@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from controller.entry import Entry
 from controller.events import EventLog
+from controller.model import identity
 from controller.model.assembly import Joined, Life, missing
 from controller.model.instance import Instance, InstanceStatus
 from controller.model.member import Member, MemberKey, Observation
@@ -27,6 +28,8 @@ class Notices:
         level: str = "info",
         reason: str | None = None,
         member: MemberKey | None = None,
+        role: str | None = None,
+        endpoints: tuple[str, ...] = (),
     ) -> None:
         """An event about this instance."""
         instance = entry.instance
@@ -44,6 +47,8 @@ class Notices:
             epoch=run.epoch if run else instance.epoch,
             reason=reason,
             member=str(member) if member else None,
+            role=role,
+            endpoints=endpoints,
         )
 
     def joined(self, entry: Entry, joined: Joined) -> None:
@@ -56,6 +61,18 @@ class Notices:
         """Nor did the life that is known answer when it was asked directly."""
         silent = f"no heartbeat of {member.address} for {now - member.last_heard:.0f} s"
         self.tell(entry, "member", f"{silent}; asked directly: {_words(answer)}", level="warning", member=member.key)
+
+    def introduced(self, entry: Entry) -> None:
+        """It serves in an epoch in which nobody knows it."""
+        instance = entry.instance
+        self.tell(
+            entry,
+            "identity",
+            identity.announcement(instance),
+            reason=instance.reason,
+            role=instance.spec.role,
+            endpoints=identity.endpoints(instance),
+        )
 
     def changed(self, entry: Entry, before: InstanceStatus) -> None:
         """A status that it has already."""

@@ -20,7 +20,7 @@ from controller.clock import wall_clock
 from controller.entry import Entry
 from controller.events import EventLog
 from controller.fleet import Fleet
-from controller.model import assembly, budget, devices
+from controller.model import assembly, budget, devices, identity
 from controller.model import instance as instances
 from controller.model.assembly import Joined, Rejected
 from controller.model.budget import Budget
@@ -34,7 +34,7 @@ from controller.model.relaunch.view import view
 from controller.model.selection import ENGINE_RELAUNCH
 from controller.model.silence import changes_at, is_no_news
 from controller.model.verdict import AskDirectly, judge
-from controller.model.wanted import Wanted, ended, follows, recovery_wanted, wanted_for_a_device
+from controller.model.wanted import Wanted, ended, follows, follows_no_more, recovery_wanted, wanted_for_a_device
 from controller.notices import Notices
 from controller.policy import Policy
 from controller.recovery import Recovery
@@ -214,6 +214,8 @@ class Registry(Roster):
         entry.recovery_closed()
         self.change(entry, instances.epoch_commanded(entry.instance, closed.epoch))
         self.change(entry, ended(entry.instance, recovery.began_with, recovery.strategy, outcome))
+        if follows_no_more(recovery.cause, outcome) and recovery.gives_way_to is None:
+            self.change(entry, identity.forgotten(entry.instance))
         self.closed_runs.appendleft(closed)
         if recovery.strategy == ENGINE_RELAUNCH:
             self.run_metrics.closed(closed)
@@ -224,10 +226,12 @@ class Registry(Roster):
             entry.let_go(recovery, self.terms.current, now)
 
     def change(self, entry: Entry, changed: Instance) -> None:
-        """Replace the instance; a new status is an event."""
+        """Replace the instance; a new status is an event, and that it serves in a new epoch is another."""
         before, entry.instance = entry.instance, changed
         if changed != before and instances.kept(changed) != instances.kept(before):
             self._to_be_kept(changed.key)
+        if identity.is_new(changed):
+            self._introduce(entry)
         self.notices.changed(entry, before.status)
 
     def consider(self, entry: Entry, now: float) -> None:
@@ -260,6 +264,19 @@ class Registry(Roster):
     def _to_be_kept(self, key: InstanceKey) -> None:
         self.unsaved[key] = None
         self._call_attention()
+
+    def _introduce(self, entry: Entry) -> None:
+        """To whoever follows the events, and to those who must follow it; these are looked at by the next tick."""
+        self.notices.introduced(entry)
+        living = [other.instance for other in self.entries()]
+        for outdated in identity.followers(entry.instance, living, self.policy.relaunch):
+            follower = self.entry(outdated.id)
+            self.change(follower, outdated)
+            self._agenda.put(follower, at=0.0)
+        entry.instance = identity.told(entry.instance)
+        # After the followers: killed in between, the next life tells it again, and nobody is forgotten.
+        self.unsaved.pop(entry.instance.key, None)
+        self._to_be_kept(entry.instance.key)
 
     def _preempt(self, entry: Entry, recovery: Recovery) -> None:
         """What it gives way to is opened at its end, when it has cleaned up."""

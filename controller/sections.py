@@ -130,6 +130,17 @@ class FaultToleranceSection:
 
 
 @dataclass(frozen=True, slots=True)
+class PdSection:
+    """Prefill and decode in instances of their own."""
+
+    on_prefill_relaunch: str = setting(
+        one_of("none", "relaunch-decode"),
+        "none",
+        "what decode instances of the same model do when a prefill comes back in a new epoch",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LimitsSection:
     """Of the API, for each client: an address with its token. Heartbeats and fault reports are not limited."""
 
@@ -158,6 +169,7 @@ SECTIONS: Mapping[str, type] = {
     "etcd": EtcdSection,
     "instance": InstanceSection,
     "fault_tolerance_config": FaultToleranceSection,
+    "pd": PdSection,
     "limits": LimitsSection,
     "auth": AuthSection,
     "tls": TlsSection,

@@ -15,6 +15,7 @@ from controller.model.settings import (
     FleetSettings,
     InstanceSettings,
     OnMemberLost,
+    OnPrefillRelaunch,
     Phase2Scope,
     RelaunchSettings,
     StrategySettings,
@@ -29,6 +30,7 @@ from controller.sections import (
     FaultToleranceSection,
     InstanceSection,
     LimitsSection,
+    PdSection,
     TlsSection,
 )
 from supervisor.settings_file import (
@@ -51,6 +53,7 @@ class Settings:
     etcd: EtcdSection = field(default_factory=EtcdSection)
     instance: InstanceSection = field(default_factory=InstanceSection)
     fault_tolerance_config: FaultToleranceSection = field(default_factory=FaultToleranceSection)
+    pd: PdSection = field(default_factory=PdSection)
     limits: LimitsSection = field(default_factory=LimitsSection)
     auth: AuthSection = field(default_factory=AuthSection)
     tls: TlsSection = field(default_factory=TlsSection)
@@ -73,6 +76,7 @@ class Settings:
                 engine_relaunch_phase2_scope=Phase2Scope(fault.engine_relaunch_phase2_scope),
                 on_member_lost=OnMemberLost(fault.on_member_lost),
                 rejoin_timeout_sec=fault.rejoin_timeout_sec,
+                on_prefill_relaunch=OnPrefillRelaunch(self.pd.on_prefill_relaunch),
             ),
             instance=InstanceSettings(
                 heartbeat_timeout_active_sec=self.instance.heartbeat_timeout_active_sec,
@@ -113,6 +117,7 @@ def load(path: Path | None, environment: Mapping[str, str], *, foreign: Foreign 
         etcd=build(EtcdSection, values["etcd"]),
         instance=build(InstanceSection, values["instance"]),
         fault_tolerance_config=build(FaultToleranceSection, values["fault_tolerance_config"]),
+        pd=build(PdSection, values["pd"]),
         limits=build(LimitsSection, values["limits"]),
         auth=build(AuthSection, values["auth"]),
         tls=build(TlsSection, values["tls"]),

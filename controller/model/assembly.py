@@ -131,6 +131,7 @@ def _first(previous: Instance | None, member: Member, spec: GangSpec, epoch: int
         spec=spec,
         members=(replace(member, node_rank=member.node_index or 0),),
         highest_epoch=max(epoch, previous.highest_epoch if previous else 0),
+        served_epoch=previous.served_epoch if previous else 0,
         since=now,
         last_registration_at=now,
     )
@@ -147,6 +148,7 @@ def _adopt(
         members=(member,),
         epoch=message.epoch,
         highest_epoch=max(message.epoch, previous.highest_epoch if previous else 0),
+        served_epoch=previous.served_epoch if previous else 0,
         since=now,
         reason="taken over with running engines",
         last_registration_at=now,

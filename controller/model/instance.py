@@ -66,6 +66,11 @@ class GangSpec:
     one_server: bool = False
     """Only the engine of node rank 0 serves."""
 
+    @property
+    def first_serves_alone(self) -> bool:
+        """So it is too where a data-parallel rank stands on several nodes."""
+        return self.one_server or self.parallel.dp_size < self.nnodes
+
 
 class Holder(StrEnum):
     """Who keeps an instance from being started, which says what ends it."""
@@ -120,6 +125,10 @@ class Instance:
     """A strategy that was to do without new engines failed, in words; until one succeeds (S08)."""
     scaled_to: int | None = None
     """Data-parallel ranks that the engines of this epoch were shrunk to."""
+    served_epoch: int = 0
+    """The last in which it was ACTIVE and others were told so; goes on per key."""
+    outdated: str = ""
+    """Whom its engines may remember that is no more, in words; until others are started."""
 
     @property
     def complete(self) -> bool:
@@ -231,7 +240,7 @@ def begin_epoch(instance: Instance, epoch: int) -> Instance:
     """EpochBegins of a run: every member's present life takes part in `epoch`."""
     members = tuple(replace(member, in_epoch=True) for member in instance.members)
     highest = max(instance.highest_epoch, epoch)
-    return replace(instance, epoch=epoch, highest_epoch=highest, members=members, scaled_to=None)
+    return replace(instance, epoch=epoch, highest_epoch=highest, members=members, scaled_to=None, outdated="")
 
 
 def epoch_commanded(instance: Instance, epoch: int) -> Instance:

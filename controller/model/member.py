@@ -98,8 +98,12 @@ class Member:
     @property
     def address(self) -> str:
         """For people and URLs: `10.0.0.2:1026`, `[fd00::2]:1026`."""
-        host = f"[{self.ip}]" if ":" in self.ip else self.ip
-        return f"{host}:{self.port}"
+        return f"{self.host}:{self.port}"
+
+    @property
+    def host(self) -> str:
+        """Its address without a port, as URLs have it."""
+        return f"[{self.ip}]" if ":" in self.ip else self.ip
 
     @property
     def knows_prepare(self) -> bool:

@@ -74,7 +74,6 @@ class _Layout:
 def _placed(instance: Instance, member: Member) -> tuple[Endpoint, ...]:
     spec = instance.spec
     layout = _Layout(spec.parallel.dp_size, spec.nnodes * spec.endpoints_per_node)
-    one_serves = spec.one_server or spec.parallel.dp_size < spec.nnodes
     return tuple(
         Endpoint(
             id=id_,
@@ -82,7 +81,7 @@ def _placed(instance: Instance, member: Member) -> tuple[Endpoint, ...]:
             business_port=member.business_ports[local],
             mgmt_port=member.mgmt_ports[local],
             device_infos=_devices(instance, member, local),
-            headless=one_serves and member.node_rank > 0,
+            headless=spec.first_serves_alone and member.node_rank > 0,
             ranks=layout.ranks(id_),
             bootstrap_port=member.bootstrap_port if local == 0 else None,
             role=spec.role,

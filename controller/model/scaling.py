@@ -33,7 +33,7 @@ def given_up_for(decode: Instance, living: Sequence[Instance]) -> tuple[Instance
     left in any case, and one at all if none serves.
     """
     sick = len({fault.identity.member for fault in decode.faults if fault.separates})
-    prefills = [instance for instance in living if _is_prefill_of(decode, instance)]
+    prefills = [other for other in living if other.spec.role == PREFILL and serve_together(other, decode)]
     serving = [instance for instance in prefills if instance.status is InstanceStatus.ACTIVE]
     idle = [instance for instance in prefills if instance.status is not InstanceStatus.ACTIVE]
     spare = [*sorted(idle, key=_cost), *sorted(serving, key=_cost)][:-1]
@@ -47,12 +47,9 @@ def given_up_for(decode: Instance, living: Sequence[Instance]) -> tuple[Instance
     return tuple(chosen)
 
 
-def _is_prefill_of(decode: Instance, other: Instance) -> bool:
-    return (
-        other.spec.role == PREFILL
-        and other.key.namespace == decode.key.namespace
-        and other.spec.model_name == decode.spec.model_name
-    )
+def serve_together(one: Instance, other: Instance) -> bool:
+    """The same model in the same namespace."""
+    return (one.key.namespace, one.spec.model_name) == (other.key.namespace, other.spec.model_name)
 
 
 def _cost(instance: Instance) -> tuple[int, int]:

@@ -26,6 +26,14 @@ class OnMemberLost(StrEnum):
     """Their containers restart too (S28)."""
 
 
+class OnPrefillRelaunch(StrEnum):
+    """What decode instances do when a prefill comes back with new engines."""
+
+    NONE = "none"
+    RELAUNCH_DECODE = "relaunch-decode"
+    """Their engines remember dead sessions for ever."""
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceSettings:
     heartbeat_interval_sec: float = 3.0
@@ -61,6 +69,7 @@ class RelaunchSettings:
     engine_relaunch_phase2_scope: Phase2Scope = Phase2Scope.ALL
     on_member_lost: OnMemberLost = OnMemberLost.REJOIN
     rejoin_timeout_sec: float = 300.0
+    on_prefill_relaunch: OnPrefillRelaunch = OnPrefillRelaunch.NONE
 
     status_timeout_sec: float = 2.0
     """Connecting included, which the client bounds by 1 s."""
@@ -82,6 +91,11 @@ class RelaunchSettings:
     def rejoins(self) -> bool:
         """Survivors that may not be relaunched in place cannot wait in place either."""
         return self.enable_engine_relaunch and self.on_member_lost is OnMemberLost.REJOIN
+
+    @property
+    def relaunches_decode(self) -> bool:
+        """The one switch of the relaunch is that of this one too."""
+        return self.enable_engine_relaunch and self.on_prefill_relaunch is OnPrefillRelaunch.RELAUNCH_DECODE
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from controller.model import devices
 from controller.model.fault import Fault, FaultLevel
 from controller.model.instance import Instance, InstanceStatus
 from controller.model.need import run_needed
-from controller.model.outcome import Ended, Failed, Interrupted, Outcome, Recovered
+from controller.model.outcome import Ended, Failed, Interrupted, Outcome, Recovered, Withdrawn
 from controller.model.relaunch.run import GOOD_ENDS, Cause, Run, RunReason
 from controller.model.selection import ELASTIC_SCALING, ENGINE_RELAUNCH, Choices, escalation, select
 from controller.model.settings import RelaunchSettings
@@ -34,7 +34,7 @@ def recovery_wanted(instance: Instance, settings: RelaunchSettings, choices: Cho
         return for_a_device
     if cause := run_needed(instance, settings):
         return Wanted(ENGINE_RELAUNCH, cause)
-    return for_a_device or _regrowth(instance, choices)
+    return for_a_device or _following(instance, settings) or _regrowth(instance, choices)
 
 
 def wanted_for_a_device(instance: Instance, choices: Choices) -> Wanted | None:
@@ -81,6 +81,11 @@ def follows(instance: Instance, strategy: str, outcome: Ended, cause: Cause | No
     return None if follow and graver and graver.level > follow.level else follow
 
 
+def follows_no_more(recovery: Cause, outcome: Ended) -> bool:
+    """The relaunch for a peer's sake came to nothing, by an operator's word or in phase 2: it is not opened again."""
+    return recovery.reason is RunReason.PEER and isinstance(outcome, Failed | Withdrawn)
+
+
 def escalated(instance: Instance, choices: Choices) -> Wanted | None:
     """What follows on a strategy that has failed (S08)."""
     if not _can_be_helped(instance):
@@ -89,6 +94,14 @@ def escalated(instance: Instance, choices: Choices) -> Wanted | None:
     if chosen.strategy is None:
         return None
     return Wanted(chosen.strategy, Cause(RunReason.ESCALATION, chosen.reason))
+
+
+def _following(instance: Instance, settings: RelaunchSettings) -> Wanted | None:
+    """While it serves: whatever else it needs gives it new engines, or it serves again."""
+    is_serving = instance.status is InstanceStatus.ACTIVE and _can_be_helped(instance)
+    if not (instance.outdated and is_serving and settings.relaunches_decode):
+        return None
+    return Wanted(ENGINE_RELAUNCH, Cause(RunReason.PEER, instance.outdated))
 
 
 def _regrowth(instance: Instance, choices: Choices) -> Wanted | None:

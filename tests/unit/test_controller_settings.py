@@ -75,6 +75,7 @@ def test_the_supervisors_part_of_a_shared_file_is_left_alone(tmp_path: Path) -> 
         ("[fault_tolerance_config]\nrejoin_timeout_sec = 720", "waits for a lost member"),
         ("[fault_tolerance_config]\non_member_lost = 'wait'", "restart-all"),
         ("[fault_tolerance_config]\nenable_engine_relaunch = 'yes'", "true or false"),
+        ("[pd]\non_prefill_relaunch = 'all'", "relaunch-decode"),
     ],
 )
 def test_what_cannot_be_is_said_with_its_place(tmp_path: Path, text: str, said: str) -> None:
@@ -92,6 +93,13 @@ def test_a_value_that_only_says_what_is_done_anyway_may_stand(tmp_path: Path) ->
         ),
         {},
     )
+
+
+def test_decode_follows_only_where_it_is_asked_for_and_engines_are_relaunched_at_all(tmp_path: Path) -> None:
+    asked = written(tmp_path, "[pd]\non_prefill_relaunch = 'relaunch-decode'")
+    off = {"PODVISOR_FAULT_TOLERANCE_CONFIG__ENABLE_ENGINE_RELAUNCH": "false"}
+    switched = [load(None, {}), load(asked, {}), load(asked, off)]
+    assert [settings.policy().relaunch.relaunches_decode for settings in switched] == [False, True, False]
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:

@@ -179,10 +179,10 @@ async def test_events_are_followed_from_where_a_reader_was(autojump_clock: MockC
                 async for line in answer.aiter_lines():
                     if line:
                         seen.append(msgspec.json.decode(line, type=ControllerEvent))
-                    if seen and seen[-1].status == "active":
+                    if seen and (seen[-1].kind, seen[-1].status) == ("instance", "active"):
                         break
         assert [event.id for event in seen] == list(range(2, seen[-1].id + 1))
-        assert {event.kind for event in seen} == {"member", "run", "instance"}
+        assert {event.kind for event in seen} == {"member", "run", "identity", "instance"}
         assert all(event.run_id and event.step for event in seen if event.kind == "run")
 
 

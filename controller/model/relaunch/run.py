@@ -25,6 +25,8 @@ class RunReason(StrEnum):
     """All start with the configuration that their files have now."""
     ESCALATION = "escalation"
     """A strategy that was to do without new engines has failed (S08)."""
+    PEER = "peer"
+    """Its own engines are well, but remember a prefill that is another by now."""
 
 
 class RunStep(StrEnum):
@@ -246,7 +248,7 @@ class Run:
 
     @property
     def counts(self) -> bool:
-        """It uses the budget up; what a person or an assembly asks for is no sign of a broken model."""
+        """It uses the budget up; what a person, an assembly or a peer asks for is no sign of a broken model."""
         return self.cause.reason in (RunReason.FAULT, RunReason.REJOIN, RunReason.ESCALATION)
 
     @property
