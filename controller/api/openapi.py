@@ -61,6 +61,8 @@ def errors(route: Route) -> dict[int, str]:
         found[403] = f"the token is wrong, or its role is less than `{route.role.name.lower()}`"
     if route.is_limited:
         found[clients.STATUS] = clients.WHY
+    if route.method == "POST":
+        found.setdefault(503, "the journal cannot be written now: what was asked is not promised")
     if route.message is not None:
         found[408] = "the body came too slowly"
         found[413] = f"the body is larger than {MAX_BODY_BYTES} bytes"
