@@ -183,7 +183,9 @@ async def test_a_call_that_is_allowed_has_an_effect_so_that_the_comparison_can_f
                 await guarded.ask("node-token", "POST", path.replace("release", "hold"), b"{}")
             before = guarded.state()
             answer = await guarded.ask("node-token", "POST", path, body(route, guarded.instance_id))
-            assert answer.status_code in (200, 202, 409), (path, answer.text)
+            # No centre runs here that would write the row for which an abort waits: its effect is there all the same.
+            expected = {503} if path.endswith("/abort") else {200, 202, 409}
+            assert answer.status_code in expected, (path, answer.text)
             assert (guarded.state() != before) or answer.status_code == 409, path
 
 
