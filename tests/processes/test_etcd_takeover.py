@@ -32,7 +32,6 @@ SCRIPT = Script(
     container_restart_sec=0.1,
     heartbeat_sec=0.5,
     freeze_sec=600,
-    arbiter_sec=600,
 )
 HEALTHY = "healthy"
 HELD_IN = {

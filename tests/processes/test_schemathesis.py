@@ -15,7 +15,7 @@ from tests.support.real_processes import TIMEOUT_SEC
 from tests.support.running_supervisor import toml
 from tests.unit.controller_gang import registration
 
-MAX_SEC = 45
+MAX_SEC = 20
 """Of the run itself; that it ends by then is schemathesis' business."""
 PHASES = "coverage,fuzzing"
 TOKENS = "read looker\noperate operator\nnode supervisor\n"
