@@ -77,7 +77,7 @@ async def compose(
     registry = Registry(policy, events, Terms(store, loaded.term), loaded)
     journal = Journal(store, registry, events)
     operators = Operators(registry)
-    tools = Tools(registry, operators, supervisors, engines or Engines())
+    tools = Tools(registry, journal, operators, supervisors, engines or Engines())
     strategies: dict[str, Strategy] = {
         ENGINE_RELAUNCH: EngineRelaunch(registry, supervisors, leadership, journal, policy.max_concurrent_runs),
         **without_runs(tools, policy),

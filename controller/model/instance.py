@@ -201,6 +201,12 @@ def heard_again(instance: Instance, key: MemberKey, observation: Observation) ->
     return _with_member(instance, key, lambda member: observed(member, observation))
 
 
+def answered(instance: Instance, key: MemberKey, observation: Observation, asked_at: float) -> Instance:
+    """A member's own answer; what it has said of itself since it was asked may be newer, though it came first."""
+    member = instance.member(key)
+    return instance if member is None or member.last_heard > asked_at else observe(instance, key, observation)
+
+
 def _to_be_asked_again(instance: Instance) -> Instance:
     """Nobody could be reached: it was our own path that was cut, and what was asked meanwhile proves nothing."""
     members = tuple(replace(member, unreachable_since=None) for member in instance.members)

@@ -106,7 +106,7 @@ class Relaunch:
     def _why_no_phase_two(self) -> str:
         """Of the fleet as it is at this moment."""
         registry = self._registry
-        return registry.fleet.why_not(self.recovery.instance, len(registry.entries()), self._now())
+        return registry.fleet.why_not(self.recovery.instance, registry.living, self._now())
 
     def _adopt(self, run: Run, actions: Iterable[Action]) -> None:
         before, self._run = self._run, run
@@ -141,17 +141,21 @@ class Relaunch:
 
     def _send(self, send: Send) -> None:
         assert self._run is not None
-        member = self._run.members[send.member].member
-        self._network.ask(member.address, send.request, send.timeout_sec, lambda answer: self._answered(send, answer))
+        member, asked_at = self._run.members[send.member].member, self._now()
 
-    def _answered(self, send: Send, answer: Answer) -> None:
+        def answered(answer: Answer) -> None:
+            self._answered(send, answer, asked_at)
+
+        self._network.ask(member.address, send.request, send.timeout_sec, answered)
+
+    def _answered(self, send: Send, answer: Answer, asked_at: float) -> None:
         if not self._life.lives or self._run is None or self._run.outcome is not None:
             return
         entry = self._entry
         if order := undelivered(send, answer):
             entry.order(send.member, order, self._now())
         if isinstance(answer, Observation):
-            self._registry.change(entry, instances.observe(entry.instance, send.member, answer))
+            self._registry.change(entry, instances.answered(entry.instance, send.member, answer, asked_at))
         else:
             self._watcher.refresh(entry)
         self.recovery.inbox.post(Answered(send.member, send.number, answer))

@@ -38,5 +38,4 @@ class ElasticScaling:
 def _serving(instance: Instance) -> str:
     """Rank 0's address."""
     master = instance.members[0]
-    host = f"[{master.ip}]" if ":" in master.ip else master.ip
-    return f"{host}:{master.business_ports[0]}"
+    return f"{master.host}:{master.business_ports[0]}"

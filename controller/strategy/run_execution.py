@@ -224,11 +224,9 @@ class RunExecution:
         entry = self._entry
         if order := undelivered(send, answer):
             entry.order(send.member, order, trio.current_time())
-        here = entry.instance.member(send.member)
-        if isinstance(answer, Observation) and here is not None and here.last_heard <= began:
-            # Else the end of a run that found all normal would be judged by an older heartbeat, and reopen it. What
-            # came meanwhile may be newer than the answer, though that arrives later.
-            self._registry.change(entry, instances.observe(entry.instance, send.member, answer))
+        if isinstance(answer, Observation):
+            # Else the end of a run that found all normal would be judged by an older heartbeat, and reopen it.
+            self._registry.change(entry, instances.answered(entry.instance, send.member, answer, began))
         self._recovery.inbox.post(Answered(send.member, send.number, answer))
 
     async def _effect(self, action: Action) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.engines import Engines
+from controller.journal import Journal
 from controller.model.instance import Instance
 from controller.model.member import Member
 from controller.model.relaunch.exchange import Answer, Request
@@ -18,8 +19,11 @@ from controller.supervisors import Supervisors
 
 
 class Tools:
-    def __init__(self, registry: Registry, operators: Operators, supervisors: Supervisors, engines: Engines) -> None:
+    def __init__(
+        self, registry: Registry, journal: Journal, operators: Operators, supervisors: Supervisors, engines: Engines
+    ) -> None:
         self._registry = registry
+        self._journal = journal
         self._operators = operators
         self._supervisors = supervisors
         self.engines = engines
@@ -46,7 +50,7 @@ class Tools:
 
     async def term(self) -> int:
         """That every command has to carry."""
-        return await self._registry.terms.claim()
+        return await self._journal.insist(self._registry.terms.claim)
 
     async def ask(self, member: Member, request: Request, timeout_sec: float) -> Answer:
         """See Supervisors.ask."""

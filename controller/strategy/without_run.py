@@ -6,7 +6,7 @@ import logging
 
 from controller.model.outcome import Failed, Outcome
 from controller.recovery import Recovery
-from controller.store.base import StoreError
+from controller.store.base import Deposed
 from controller.strategy.base import Strategy
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ class WithoutRun:
         with recovery.scope:
             try:
                 outcome = await self._strategy.execute(recovery)
-            except StoreError:
+            except Deposed:
                 raise
             except Exception as error:
                 log.error("the strategy %s broke", recovery.strategy, exc_info=True, extra={"run_id": recovery.run_id})

@@ -114,11 +114,12 @@ class ControllerClient:
         return self._understood(response, answer)
 
     def _understood(self, response: httpx.Response, answer: type[Answer]) -> Answer:
-        if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-            raise ControllerForgot(f"{self.url} does not know this supervisor")
         if response.is_success:
             return self._decoded(response, answer)
-        raise _refusal(response)
+        refused = _refusal(response)
+        if response.status_code == httpx.codes.SERVICE_UNAVAILABLE and refused.code == wire.ErrorCode.UNKNOWN:
+            raise ControllerForgot(f"{self.url} does not know this supervisor")
+        raise refused
 
     async def _ask_the_leader(self, method: str, path: str, body: bytes = b"") -> httpx.Response:
         for _ in range(len(self._urls) + HOPS):
@@ -192,9 +193,9 @@ def _scheme(url: str) -> str | None:
     return parsed.scheme if parsed.host else None
 
 
-def _refusal(response: httpx.Response) -> Exception:
+def _refusal(response: httpx.Response) -> ControllerRefused:
     try:
         body = wire.decode(wire.ErrorBody, response.content)
     except wire.WireError:
-        return ControllerRefused("unknown", f"HTTP {response.status_code}: {response.text[:200]}")
+        return ControllerRefused(wire.ErrorCode.UNKNOWN, f"HTTP {response.status_code}: {response.text[:200]}")
     return ControllerRefused(body.error, body.message)

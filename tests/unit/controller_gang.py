@@ -22,6 +22,7 @@ from controller.model.relaunch.exchange import (
     Event,
     Heartbeat,
     Level,
+    MemberSilent,
     Probe,
     Refused,
     Registered,
@@ -292,6 +293,22 @@ class Drive:
             superseded=False,
             unreachable_since=None,
         )
+
+    def lose(self, how: str) -> None:
+        """The second member's container has restarted, or it is away: in each way in which that is noticed."""
+        match how:
+            case "registered":
+                self.new_boot(1, observation=None)
+            case "heartbeat":
+                self.heartbeat(1, EndpointStatus.INITIAL, boot_id="boot-1-2")
+            case "silent":
+                if self.run.step is RunStep.AWAIT:  # what loads needs nobody, so it must not be us who are cut off
+                    self.wait(10, heard=(0,))
+                self.step(MemberSilent(self.key(1)))
+            case "answer":
+                while not self.asked(1):
+                    self.tick()
+                self.answer(1, replace(seen(self.run.instance, self.key(1), self.now), boot_id="boot-1-2"))
 
     def refuse(self, index: int, code: ErrorCode, **fields: object) -> tuple[Action, ...]:
         return self.answer(index, Refused(code, "for a test", **fields))  # type: ignore[arg-type]

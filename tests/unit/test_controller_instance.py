@@ -19,6 +19,7 @@ from controller.model.instance import (
     Verdict,
     abandon,
     activate,
+    answered,
     begin_epoch,
     deactivate,
     delete,
@@ -300,6 +301,15 @@ def test_an_overtaken_heartbeat_or_one_of_another_boot_changes_nothing() -> None
     assert direct.observation is not None
     assert direct.observation.abnormal == (0,)
     assert observed(direct, seen(ACTIVE, member.key, 4.0, sequence=4)) == direct
+
+
+@pytest.mark.parametrize("heard_at, counts", [(4.0, True), (5.0, True), (5.5, False)])
+def test_an_answer_counts_unless_something_was_heard_since_the_question(heard_at: float, counts: bool) -> None:
+    instance = serving()
+    key = instance.members[0].key
+    told = observe(instance, key, seen(instance, key, heard_at))
+    answer = seen(instance, key, 6.0, EndpointStatus.INITIAL)
+    assert (answered(told, key, answer, asked_at=5.0) != told) is counts
 
 
 def test_a_heartbeat_and_a_status_become_the_same_kind_of_fact() -> None:

@@ -120,19 +120,7 @@ def test_a_newcomer_is_waited_for_until_its_dependencies_are_active() -> None:
 def test_F03_a_loss_ends_every_step_at_once_and_the_gang_starts_with_the_newcomer(step: RunStep, how: str) -> None:
     drive = in_step(step)
     epoch = drive.run.epoch
-    match how:
-        case "registered":
-            drive.new_boot(1, observation=None)
-        case "heartbeat":
-            drive.heartbeat(1, INITIAL, boot_id="boot-1-2")
-        case "silent":
-            if step is RunStep.AWAIT:  # what loads needs nobody, so it must not be us who are cut off
-                drive.wait(10, heard=(0,))
-            drive.step(MemberSilent(drive.key(1)))
-        case "answer":
-            while not drive.asked(1):
-                drive.tick()
-            drive.answer(1, replace(seen(drive.run.instance, drive.key(1), drive.now), boot_id="boot-1-2"))
+    drive.lose(how)
     assert drive.run.step is RunStep.REJOIN
     assert drive.asked(0) == "prepare"
     if step is not RunStep.PROBE:

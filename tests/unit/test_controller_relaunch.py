@@ -626,19 +626,7 @@ def test_when_nobody_is_heard_loading_goes_on_for_it_may_be_us_who_are_cut_off()
 def test_F03_a_member_in_another_boot_ends_every_step_at_once(step: RunStep, how: str) -> None:
     instance = serving()
     drive = Drive.open(instance, budget=replace(fresh_budget(instance), runs=1)).to(step)
-    match how:
-        case "registered":
-            drive.new_boot(1)
-        case "heartbeat":
-            drive.heartbeat(1, INITIAL, boot_id="boot-1-2")
-        case "silent":
-            if step is RunStep.AWAIT:  # what loads needs nobody, so it must not be us who are cut off
-                drive.wait(10, heard=(0,))
-            drive.step(MemberSilent(drive.key(1)))
-        case "answer":
-            while not drive.asked(1):
-                drive.tick()
-            drive.answer(1, replace(seen(instance, drive.key(1), drive.now), boot_id="boot-1-2"))
+    drive.lose(how)
     assert drive.run.step is RunStep.PHASE2
     words = {word for node, word in drive.sent("abort", "stop") if node == "#0"}
     assert words == {"abort" if step in (RunStep.PREPARE, RunStep.BACKOFF, RunStep.START) else "stop"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from trio.testing import MockClock
 
 from controller.agenda import Agenda
 from controller.entry import Entry
+from controller.model.instance import InstanceStatus
 from controller.registry import Registry
 from tests.support.controller_world import open_world
+from tests.support.killed_journal import journal_in
 from tests.unit.controller_gang import serving
 
 
@@ -52,6 +55,17 @@ async def test_silence_is_noticed_by_the_time_alone(autojump_clock: MockClock) -
             fake.kill_container()
             fake.mute = True
         await world.until(lambda: world.it.registry.entries()[0].instance.status != "active", within=14)
+
+
+async def test_who_is_loaded_is_looked_at_though_nobody_is_heard(autojump_clock: MockClock, tmp_path: Path) -> None:
+    async with open_world(elect=journal_in(tmp_path)) as world:
+        gang = world.add_gang(size=2)
+        await world.until_active()
+        world.kill_controller()
+        for fake in gang:
+            world.network.partition(fake.ip, "controller")
+        await world.start_controller()
+        await world.until(lambda: world.instance().status is InstanceStatus.INACTIVE, within=30)
 
 
 def counted(method: Callable[..., Any], looks: list[str]) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from controller.api.leader_routes import standby_app
 from controller.election import Leader
 from supervisor import wire
 from supervisor.engine.controller_client import ControllerClient
-from supervisor.engine.controller_errors import ControllerForgot, ControllerUnreachable
+from supervisor.engine.controller_errors import ControllerForgot, ControllerRefused, ControllerUnreachable
 from tests.support.memory_network import MemoryNetwork, open_memory_network
 
 # httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
@@ -32,13 +32,18 @@ class Fleet:
         self.asked: list[tuple[str, str | None]] = []
         """Who leads and took a heartbeat, and the token that it was shown."""
 
-    def leads(self, name: str, status: int = 200) -> None:
+    def leads(
+        self,
+        name: str,
+        status: int = 200,
+        body: wire.HeartbeatAnswer | wire.ErrorBody = wire.HeartbeatAnswer(term=2),  # noqa: B008 - frozen
+    ) -> None:
         app = QuartTrio(name)
 
         @app.post("/controller/heartbeat")
         async def heartbeat() -> Response:
             self.asked.append((name, request.headers.get("authorization")))
-            return Response(wire.encode(wire.HeartbeatAnswer(term=2)), status)
+            return Response(wire.encode(body), status)
 
         self._listen(name, app)
 
@@ -122,5 +127,17 @@ async def test_to_be_unknown_to_the_leader_is_not_to_be_answered_by_a_standby(au
             await client.heartbeat(BEAT)
         controllers.dies("a")
         controllers.leads("a", status=503)
+        with pytest.raises(ControllerForgot):
+            await client.heartbeat(BEAT)
+
+
+async def test_who_cannot_write_now_has_forgotten_nobody(autojump_clock: MockClock) -> None:
+    async with fleet(A) as (controllers, client):
+        full = wire.ErrorBody(error=wire.ErrorCode.FAILED, message="the journal cannot be written: make room")
+        controllers.leads("a", status=503, body=full)
+        with pytest.raises(ControllerRefused, match="make room"):
+            await client.heartbeat(BEAT)
+        controllers.dies("a")
+        controllers.leads("a", status=503, body=wire.ErrorBody(error=wire.ErrorCode.UNKNOWN, message="register"))
         with pytest.raises(ControllerForgot):
             await client.heartbeat(BEAT)

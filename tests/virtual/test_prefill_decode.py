@@ -91,6 +91,17 @@ async def test_decode_follows_a_prefill_that_came_back_once_and_nothing_follows_
         assert spent == {"prefill": 1, "decode": 0}, "it is no sign of a broken model"
 
 
+@pytest.mark.parametrize("later", [0, 2, 4, 6, 8])
+async def test_whoever_follows_need_not_wait_until_it_is_looked_at_anyhow(
+    autojump_clock: MockClock, later: float
+) -> None:
+    async with serving(FOLLOWS) as (world, prefill, _):
+        await trio.sleep(QUIET_SEC + later)
+        prefill[0].kill_engine()
+        await world.until_active("prefill", epoch=2)
+        await world.until(lambda: world.instance("decode").status is InstanceStatus.INACTIVE, within=1.5)
+
+
 async def test_a_decode_that_begins_its_epoch_later_has_followed_already(autojump_clock: MockClock) -> None:
     async with serving(FOLLOWS) as (world, prefill, decode):
         decode[0].change(prepare_sec=60.0)

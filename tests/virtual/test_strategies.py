@@ -15,6 +15,7 @@ from controller.model.instance import InstanceStatus
 from controller.model.settings import RelaunchSettings, StrategySettings
 from controller.policy import Policy
 from controller.recovery import Recovery
+from controller.store.base import CannotWrite
 from supervisor import wire
 from tests.support.cancel_sweep import sweep
 from tests.support.controller_world import World, open_world
@@ -82,6 +83,26 @@ async def test_every_engine_is_asked_to_recover_itself_and_none_is_stopped(
         assert (await answered(world, code=code)).recovery is wire.Recovery.NONE
         await trio.sleep(60)
         assert len(outcomes(world)) == 2
+
+
+async def test_a_journal_that_cannot_be_written_makes_a_strategy_wait_and_ends_nothing(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving() as (world, _):
+        take_term, tries = world.store.take_term, 0
+
+        async def full_at_first(at_least: int) -> int:
+            nonlocal tries
+            tries += 1
+            if tries < 3:
+                raise CannotWrite("the disk is full")
+            return await take_term(at_least)
+
+        monkeypatch.setattr(world.store, "take_term", full_at_first)
+        world.it.registry.terms.learn(41)
+        await report(world)
+        await world.until(lambda: ("token_reinference", "done") in outcomes(world), within=20)
+        assert (tries, world.it.registry.terms.current) == (3, 42)
 
 
 async def test_one_that_takes_long_is_asked_again_until_the_limit(autojump_clock: MockClock) -> None:
