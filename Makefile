@@ -5,12 +5,14 @@
 PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell $(p) -c \
 	'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
 
-# The tiers in the order in which a failure says most, then whatever else lies under tests/.
-TIERS = $(addprefix tests/,unit virtual processes pods engines)
-OTHER_TESTS = $(filter-out $(TIERS) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))) $(wildcard tests/test_*.py)
+# Two lanes, side by side: one works, the other mostly waits for processes. In each the tiers stand in the order in which
+# a failure says most, then whatever else lies under tests/.
+DECISIONS = $(addprefix tests/,unit virtual)
+TIERS = $(addprefix tests/,processes pods engines)
+OTHERS = $(filter-out $(DECISIONS) $(TIERS) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))) $(wildcard tests/test_*.py)
 PYTEST_ARGS ?=
 
-.PHONY: setup engines demo test lint bench clean
+.PHONY: setup engines demo test test-decisions test-processes lint bench clean
 
 setup: .venv/.installed
 
@@ -27,7 +29,13 @@ demo: setup engines
 	.venv/bin/podvisor demo
 
 test: setup engines lint
-	.venv/bin/python -m pytest $(PYTEST_ARGS) $(TIERS) $(OTHER_TESTS)
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-decisions test-processes
+
+test-decisions:
+	.venv/bin/python -m pytest $(PYTEST_ARGS) $(DECISIONS)
+
+test-processes:
+	.venv/bin/python -m pytest $(PYTEST_ARGS) $(TIERS) $(OTHERS)
 
 lint: setup
 	.venv/bin/ruff check
