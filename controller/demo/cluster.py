@@ -31,7 +31,7 @@ import httpx
 import trio
 
 from controller.demo.kubelet import ContainerSpec, Kubelet, KubeletPod
-from controller.demo.pod import Network, base_environment
+from controller.demo.pod import Network, Pod, base_environment
 
 TIMEOUT_SEC = 60.0 * float(os.environ.get("PODVISOR_TEST_TIMEOUT_SCALE", "1"))
 POLL_SEC = 0.02
@@ -89,24 +89,28 @@ def write_units(directory: Path, units: Mapping[str, str]) -> Path:
     return directory
 
 
-def controller_url(network: Network) -> str:
-    return f"http://{network.hub.address}:{network.hub.port(CONTROLLER_PORT)}"
+def controller_url(network: Network, pod: Pod | None = None) -> str:
+    """Of the controller in that pod, by default in the hub."""
+    home = pod or network.hub
+    return f"http://{home.address}:{home.port(CONTROLLER_PORT)}"
 
 
-def controller_spec(network: Network, *, settings: Tables | None = None) -> ContainerSpec:
-    """`podvisor controller` for a container in the hub, reachable without a token, polling quickly."""
-    hub = network.hub
+def controller_spec(network: Network, *, pod: Pod | None = None, settings: Tables | None = None) -> ContainerSpec:
+    """`podvisor controller` for a container in that pod, by default the hub, reachable without a token, polling
+    quickly.
+    """
+    home = pod or network.hub
     defaults: Tables = {
         "controller": {
-            "host": hub.address,
-            "port": hub.port(CONTROLLER_PORT),
-            "probe_port": hub.port(PROBE_PORT),
-            "state_dir": str(hub.volume / "journal"),
+            "host": home.address,
+            "port": home.port(CONTROLLER_PORT),
+            "probe_port": home.port(PROBE_PORT),
+            "state_dir": str(home.volume / "journal"),
         },
         "fault_tolerance_config": {"engine_relaunch_poll_interval_sec": 0.2},
         "auth": {"allow_anonymous": True},
     }
-    config = write_settings(hub.volume / "controller.toml", defaults, settings or {})
+    config = write_settings(home.volume / "controller.toml", defaults, settings or {})
     return ContainerSpec([str(PODVISOR), "controller", "--config", str(config)], grace_period_sec=10)
 
 

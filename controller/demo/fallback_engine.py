@@ -88,6 +88,7 @@ class Engine:
         self._ready_at = ready_at
         self._peer = peer
         self._answered = 0
+        self._ballast: list[bytearray] = []
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[str, object]:
         if time.monotonic() < self._ready_at:
@@ -98,6 +99,8 @@ class Engine:
             return "200 OK", {"object": "list", "data": [{"id": "fallback", "object": "model"}]}
         if (method, path) == ("POST", "/v1/completions"):
             return self._complete(body)
+        if (method, path) == ("POST", "/allocate"):
+            return self._allocate(body)
         return "404 Not Found", {"error": {"message": f"no {method} {path} here", "code": 404}}
 
     def _complete(self, body: bytes) -> tuple[str, object]:
@@ -109,6 +112,11 @@ class Engine:
         choice = {"index": 0, "text": " ".join(words), "finish_reason": "stop"}
         usage = {"completion_tokens": len(words)}
         return "200 OK", {"id": f"fallback-{self._answered}", "model": "fallback", "choices": [choice], "usage": usage}
+
+    def _allocate(self, body: bytes) -> tuple[str, object]:
+        """Take so many bytes of memory and keep them, for who wants to see it killed for that."""
+        self._ballast.append(bytearray(b"x") * json.loads(body)["bytes"])
+        return "200 OK", {"bytes": sum(map(len, self._ballast))}
 
     def _ask_peer(self, peer: str) -> None:
         """Like a real engine whose RPC peer is gone.

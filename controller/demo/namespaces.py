@@ -205,13 +205,13 @@ class NamespaceNetwork:
         directions = [(sender, receiver)] if one_way else [(sender, receiver), (receiver, sender)]
         for source, target in directions:
             rule = _drop_rule(source)
-            await self._inside(target, f"iptables -w -C {rule} 2>/dev/null || iptables -w -I {rule}")
+            await self.run_in(target, f"iptables -w -C {rule} 2>/dev/null || iptables -w -I {rule}")
 
     async def heal_pair(self, one: Pod, other: Pod) -> None:
         for source, target in [(one, other), (other, one)]:
-            await self._inside(target, f"while iptables -w -D {_drop_rule(source)} 2>/dev/null; do :; done")
+            await self.run_in(target, f"while iptables -w -D {_drop_rule(source)} 2>/dev/null; do :; done")
 
-    async def _inside(self, pod: Pod, script: str) -> None:
+    async def run_in(self, pod: Pod, script: str) -> None:
         await self._machine.run(["sh", "-ec", script], network=pod.name)
 
 
@@ -266,7 +266,7 @@ def _drop_rule(source: Pod) -> str:
 
 def _bind(path: Path) -> str:
     quoted = shlex.quote(str(path))
-    return f"mkdir -p .{quoted}; mount --bind {quoted} .{quoted}"
+    return f"mkdir -p .{quoted}; mount --rbind {quoted} .{quoted}"
 
 
 def _needed_paths() -> list[Path]:

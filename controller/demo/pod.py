@@ -128,6 +128,13 @@ class Network(Protocol):
 
     async def heal_pair(self, one: Pod, other: Pod) -> None: ...
 
+    async def run_in(self, pod: Pod, script: str) -> None:
+        """Run a short shell script in the pod's network and beside its containers, which see what it mounts below
+        the pod's volume from their next life on.
+
+        Raises RuntimeError with its words when it fails, CannotIsolate where pods have no network of their own.
+        """
+
 
 REMOVAL_TIMEOUT_SEC = 10.0
 

@@ -167,6 +167,9 @@ class ProcessNetwork:
     async def heal_pair(self, one: Pod, other: Pod) -> None:
         """Nothing was cut."""
 
+    async def run_in(self, pod: Pod, script: str) -> None:
+        raise CannotIsolate(f"cannot run anything in the network of {pod.name}: {self.isolation}")
+
 
 @asynccontextmanager
 async def open_process_network(pods: int, directory: Path) -> AsyncIterator[ProcessNetwork]:
