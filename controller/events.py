@@ -39,6 +39,8 @@ class ControllerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     epoch: int | None = None
     reason: str | None = None
     member: str | None = None
+    model_name: str | None = None
+    """Of an `identity`: which model it serves."""
     role: str | None = None
     """Of an `identity`: the instance's part in disaggregated serving."""
     endpoints: tuple[str, ...] = ()
@@ -71,6 +73,7 @@ class EventLog:
         epoch: int | None = None,
         reason: str | None = None,
         member: str | None = None,
+        model_name: str | None = None,
         role: str | None = None,
         endpoints: tuple[str, ...] = (),
     ) -> ControllerEvent:
@@ -91,6 +94,7 @@ class EventLog:
                 epoch=epoch,
                 reason=reason,
                 member=member,
+                model_name=model_name,
                 role=role,
                 endpoints=endpoints,
             )

@@ -28,6 +28,7 @@ class Notices:
         level: str = "info",
         reason: str | None = None,
         member: MemberKey | None = None,
+        model_name: str | None = None,
         role: str | None = None,
         endpoints: tuple[str, ...] = (),
     ) -> None:
@@ -47,6 +48,7 @@ class Notices:
             epoch=run.epoch if run else instance.epoch,
             reason=reason,
             member=str(member) if member else None,
+            model_name=model_name,
             role=role,
             endpoints=endpoints,
         )
@@ -70,6 +72,7 @@ class Notices:
             "identity",
             identity.announcement(instance),
             reason=instance.reason,
+            model_name=instance.spec.model_name,
             role=instance.spec.role,
             endpoints=identity.endpoints(instance),
         )

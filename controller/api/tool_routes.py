@@ -43,7 +43,8 @@ def add_tool_routes(
         """All living instances."""
         now, to_wall = _clocks()
         seen = visible(registry.entries(), lambda entry: entry.instance.key.namespace)
-        return wire.InstancesView(instances=tuple(instance_view(entry, now, to_wall) for entry in seen))
+        views = tuple(instance_view(entry, now, to_wall) for entry in seen)
+        return wire.InstancesView(instances=views, last_event=events.ring.position(events.last_id))
 
     @routes.get("/v1/instances/<int:instance_id>", answer=wire.InstanceView, errors=NO_INSTANCE)
     async def instance(instance_id: int) -> wire.InstanceView:

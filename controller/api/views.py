@@ -68,6 +68,7 @@ def _endpoints(entry: Entry, member: Member) -> list[InstanceEndpointView]:
             ip=member.ip,
             port=int(port),
             status=status,
+            headless=not spec.serves(member.node_rank),
             role=spec.role,
             model_name=spec.model_name,
             bootstrap_port=member.bootstrap_port,

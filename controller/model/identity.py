@@ -27,7 +27,7 @@ def told(instance: Instance) -> Instance:
 
 def endpoints(instance: Instance) -> tuple[str, ...]:
     """`IP:PORT` of those that serve, in rank order."""
-    servers = instance.members[:1] if instance.spec.first_serves_alone else instance.members
+    servers = [member for member in instance.members if instance.spec.serves(member.node_rank)]
     return tuple(f"{member.host}:{port}" for member in servers for port in member.business_ports)
 
 

@@ -71,6 +71,10 @@ class GangSpec:
         """So it is too where a data-parallel rank stands on several nodes."""
         return self.one_server or self.parallel.dp_size < self.nnodes
 
+    def serves(self, node_rank: int) -> bool:
+        """Whether requests can be sent to the engine of that node."""
+        return node_rank == 0 or not self.first_serves_alone
+
 
 class Holder(StrEnum):
     """Who keeps an instance from being started, which says what ends it."""

@@ -81,7 +81,7 @@ def _placed(instance: Instance, member: Member) -> tuple[Endpoint, ...]:
             business_port=member.business_ports[local],
             mgmt_port=member.mgmt_ports[local],
             device_infos=_devices(instance, member, local),
-            headless=spec.first_serves_alone and member.node_rank > 0,
+            headless=not spec.serves(member.node_rank),
             ranks=layout.ranks(id_),
             bootstrap_port=member.bootstrap_port if local == 0 else None,
             role=spec.role,

@@ -60,6 +60,10 @@ class EventRing(Generic[E]):
         """The highest number that was given, or left out."""
         return self._next - 1
 
+    def position(self, last_id: int) -> str:
+        """Where a reader is that has seen so far, for a client that comes back: it names the life too."""
+        return f"{self.life}-{last_id}"
+
     def append(self, make: Callable[[int], E]) -> E:
         """Add the event that is made of its number."""
         event = make(self._next)

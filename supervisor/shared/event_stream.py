@@ -69,7 +69,7 @@ class _Reader(Generic[E]):
 
     @property
     def position(self) -> bytes:
-        return f"{self._events.life}-{self._last_id}".encode()
+        return self._events.position(self._last_id).encode()
 
     def here(self) -> list[E]:
         return [event for event in self._events.since(self._last_id) if self._wanted(event)]
@@ -89,8 +89,8 @@ class _Reader(Generic[E]):
         lines = ((event.id, msgspec.json.encode(event)) for event in events)
         if not as_sse:
             return b"".join(line + b"\n" for _, line in lines)
-        life = self._events.life.encode()
-        return b"".join(b"id: %s-%d\ndata: %s\n\n" % (life, *line) for line in lines)
+        placed = ((self._events.position(number).encode(), line) for number, line in lines)
+        return b"".join(b"id: %s\ndata: %s\n\n" % line for line in placed)
 
 
 async def _followed(reader: _Reader[E], as_sse: bool, room: Room | None) -> AsyncIterator[bytes]:

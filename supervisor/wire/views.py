@@ -191,6 +191,8 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
 
 class InstancesView(msgspec.Struct, frozen=True, kw_only=True):
     instances: tuple[InstanceView, ...]
+    last_event: str = "0"
+    """What to ask `GET /v1/events` for `since`: it then tells all that changes after this answer."""
 
 
 class RunStepView(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,19 +1,20 @@
 """Pods for the tests here: networks of namespaces, the kubelet stand-in, real engines. Without root they skip."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from controller.demo.engines import Engines
 from controller.demo.kubelet import BackOff, Kubelet, open_kubelet
 from controller.demo.pod import Network
 from controller.demo.sandbox import can_use_namespaces, open_network
+from tests.pods.harness import PodsFactory
+from tests.pods.stage import Stage
 from tests.support.installed_engines import engines
 
 __all__ = ["engines"]
-
-PodsFactory = Callable[[int], Awaitable[Network]]
 
 QUICK_BACK_OFF = BackOff().scaled(0.005)
 """50 ms, doubling to 1.5 s, anew after a life of 3 s."""
@@ -46,3 +47,8 @@ async def kubelet(pods: PodsFactory) -> AsyncIterator[Kubelet]:
     """Restarts containers as a kubelet does, 200 times as fast. Torn down before the network."""
     async with open_kubelet(QUICK_BACK_OFF) as running:
         yield running
+
+
+@pytest.fixture
+def stage(pods: PodsFactory, kubelet: Kubelet, engines: Engines) -> Stage:
+    return Stage(pods, kubelet, engines)

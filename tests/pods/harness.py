@@ -1,6 +1,7 @@
 """What the tests in pods add to `controller.demo.cluster`: our fallback engine as a container, shipped units."""
 
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from controller.demo.cluster import (
     write_units,
 )
 from controller.demo.kubelet import ContainerSpec
-from controller.demo.pod import Pod
+from controller.demo.pod import Network, Pod
 
 __all__ = [
     "CONTROLLER_PORT",
@@ -32,6 +33,7 @@ __all__ = [
     "TIMEOUT_SEC",
     "UNITS",
     "Cluster",
+    "PodsFactory",
     "Tables",
     "cluster",
     "controller_spec",
@@ -41,6 +43,9 @@ __all__ = [
     "write_settings",
     "write_units",
 ]
+
+PodsFactory = Callable[[int], Awaitable[Network]]
+"""Makes so many pods; the fixture `pods`."""
 
 FALLBACK_ENGINE = Path(fallback_engine_module.__file__)
 UNITS = Path(__file__).parents[2] / "units"

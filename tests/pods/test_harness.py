@@ -24,8 +24,7 @@ from controller.demo.kubelet_probe import HttpProbe, Streak, observe
 from controller.demo.pod import ContainerStartError
 from controller.demo.port_forward import forward
 from controller.demo.processes import open_process_network
-from tests.pods.conftest import PodsFactory
-from tests.pods.harness import FALLBACK_ENGINE, TIMEOUT_SEC, eventually, fallback_engine
+from tests.pods.harness import FALLBACK_ENGINE, TIMEOUT_SEC, PodsFactory, eventually, fallback_engine
 
 SLEEPER = ["sleep", "1000"]
 

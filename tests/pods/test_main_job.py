@@ -3,136 +3,29 @@
 Real llama-server, Redis and node-exporter, podvisor as PID 1 in each pod, a controller beside them.
 """
 
-import re
-import signal
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import httpx
 import pytest
 
-from controller.demo.engines import GGML_RPC_SERVER, LLAMA_SERVER, NODE_EXPORTER, REDIS_SERVER, Engines, tiny_model
-from controller.demo.kubelet import Kubelet
-from controller.demo.tiny_model import Shape
-from tests.pods.conftest import PodsFactory
-from tests.pods.harness import FALLBACK_ENGINE, UNITS, Cluster, Tables, cluster, eventually
+from controller.demo.engines import GGML_RPC_SERVER, LLAMA_SERVER
+from tests.pods.harness import FALLBACK_ENGINE, Cluster, Tables, eventually
+from tests.pods.stage import (
+    ONE_EACH,
+    OWN_MODEL,
+    QUICK,
+    RESTART_ALL,
+    STAYS,
+    Stage,
+    banners,
+    complete,
+    is_active,
+    is_gone,
+    kill_engine,
+    kill_supervisor,
+    pids,
+    relaunches,
+    statuses,
+)
 
 pytestmark = pytest.mark.pods
-
-ENGINE_PORT = 10000
-OWN_MODEL = "model.gguf"
-STAYS = ("redis", "node-exporter")
-ENGINE = """
-[Unit]
-Description = "llama-server with a tiny random model"
-Requires = ["redis"]
-After = ["redis"]
-
-[Engine]
-Launcher = "llama-server"
-Model = "{model}"
-[Engine.Args]
-ctx-size = 256
-threads = 1
-"""
-QUICK: Mapping[str, Mapping[str, object]] = {
-    "supervisor": {"heartbeat_interval_seconds": 0.5, "role": "union"},
-}
-ONE_EACH = {**QUICK, "parallel": {"dp_size": 2}}
-RESTART_ALL: Tables = {"fault_tolerance_config": {"on_member_lost": "restart-all"}}
-
-
-def units(model: Path) -> dict[str, str]:
-    shipped = {name: (UNITS / name).read_text() for name in ("redis.toml", "node-exporter.toml")}
-    return {"engine.toml": ENGINE.format(model=model), **shipped}
-
-
-def is_active(instance: Mapping[str, Any]) -> bool:
-    return bool(instance["status"] == "active")
-
-
-async def complete(running: Cluster, rank: int) -> str:
-    """What the engine of that pod answers to a completion request."""
-    url = f"http://{running.network.pods[rank].address}:{ENGINE_PORT}/v1/completions"
-    async with httpx.AsyncClient(timeout=30) as http:
-        answer = await http.post(url, json={"prompt": "Hello", "max_tokens": 4, "temperature": 0})
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["choices"][0]["text"])
-
-
-async def pids(running: Cluster, rank: int) -> dict[str, int]:
-    """By unit, and the supervisor's own, as the pod numbers them."""
-    view = await running.podvisor(rank, "status")
-    found = {unit["name"]: unit["pid"] for unit in view["units"]}
-    return {**found, "supervisor": view["supervisor"]["pid"]}
-
-
-async def kill_engine(running: Cluster, rank: int) -> int:
-    """SIGKILL to the engine's main process; the pid that it had."""
-    pid = (await pids(running, rank))["engine"]
-    container = running.supervisors[rank].container
-    assert container is not None
-    done = await container.exec(["kill", "-9", str(pid)])
-    assert done.exit_code == 0, done.output
-    return pid
-
-
-def stdout(running: Cluster, rank: int) -> str:
-    return running.supervisors[rank].logs[-1].read_text(errors="replace")
-
-
-def banners(running: Cluster, rank: int) -> list[str]:
-    return re.findall(r"^\[ENGINE RELAUNCH #\d+\].*$", stdout(running, rank), re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Pods, their kubelet and the real programs: what every test here plays on."""
-
-    pods: PodsFactory
-    kubelet: Kubelet
-    engines: Engines
-
-    @asynccontextmanager
-    async def gang(
-        self,
-        *programs: str,
-        pods: int = 2,
-        engine: str | None = None,
-        own_models: bool = False,
-        supervisor_settings: Tables,
-        controller_settings: Tables | None = None,
-    ) -> AsyncIterator[Cluster]:
-        """One instance over all pods, with Redis and node-exporter in each; skips where a program is missing.
-
-        `engine` is the unit file of another engine; with `own_models` each pod serves a copy of its own.
-        """
-        for program in (*programs, REDIS_SERVER, NODE_EXPORTER):
-            if program in self.engines.missing:
-                pytest.skip(self.engines.missing[program])
-        model = await tiny_model(self.engines, Shape())
-        network = await self.pods(pods)
-        if own_models:
-            for pod in network.pods:
-                (pod.volume / OWN_MODEL).write_bytes(model.read_bytes())
-            model = Path("${POD_VOLUME}", OWN_MODEL)
-        async with cluster(
-            network,
-            self.kubelet,
-            {**units(model), **({"engine.toml": engine} if engine else {})},
-            controller_settings=controller_settings,
-            supervisor_settings=supervisor_settings,
-            search_path=self.engines.search_path,
-        ) as running:
-            yield running
-
-
-@pytest.fixture
-def stage(pods: PodsFactory, kubelet: Kubelet, engines: Engines) -> Stage:
-    return Stage(pods, kubelet, engines)
 
 
 @pytest.mark.seed("S01")
@@ -167,13 +60,6 @@ async def test_S27_a_killed_engine_is_relaunched_in_place_in_both_pods(stage: St
         runs = (await running.from_controller("/v1/relaunches"))["relaunches"]
         assert [run["outcome"] for run in runs] == ["done", "done"]
         assert [run["reason"] for run in runs] == ["fault", "assemble"]
-
-
-async def is_gone(running: Cluster, rank: int, pid: int) -> bool:
-    container = running.supervisors[rank].container
-    assert container is not None
-    done = await container.exec(["test", "-e", f"/proc/{pid}"])
-    return done.exit_code != 0
 
 
 @pytest.mark.seed("S27")
@@ -214,19 +100,6 @@ async def test_S03_an_unreachable_supervisor_means_containers_restart_at_once(st
         assert second["id"] == first["id"]
         for rank in (0, 1):
             await complete(running, rank)
-
-
-def kill_supervisor(running: Cluster, rank: int) -> None:
-    """SIGKILL to PID 1: its container ends, and everything in it."""
-    container = running.supervisors[rank].container
-    assert container is not None
-    container.kill(signal.SIGKILL)
-
-
-def statuses(running: Cluster) -> list[str]:
-    """What the instance became, one after the other."""
-    log = running.controller.logs[-1].read_text(errors="replace")
-    return re.findall(r'"message": ?"\w+ -> (\w+):', log)
 
 
 @pytest.mark.seed("S28")
@@ -327,11 +200,6 @@ async def test_an_engine_that_cannot_start_ends_in_phase_2_and_not_in_a_loop(sta
         engine = next(unit for unit in view["units"] if unit["name"] == "engine")
         assert engine["pid"] is None
         assert len(running.supervisors[0].exit_codes) == held, "held: idle, nothing counts, nothing restarts"
-
-
-async def relaunches(running: Cluster) -> list[Mapping[str, Any]]:
-    answer = await running.from_controller("/v1/relaunches")
-    return [] if answer is None else list(answer["relaunches"])
 
 
 @pytest.mark.seed("S29")

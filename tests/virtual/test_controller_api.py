@@ -169,6 +169,16 @@ async def test_tools_get_what_the_design_promises(autojump_clock: MockClock) -> 
         assert run["supervisors"] == [f"{fake.ip}:1026" for fake in gang]
 
 
+async def test_tools_see_which_endpoints_take_no_requests(autojump_clock: MockClock) -> None:
+    """Of an engine that spans nodes, all but the first rank's."""
+    async with open_world() as world:
+        for index in (0, 1):
+            message = registration(index, nnodes=2, parallel_config=wire.ParallelConfig(dp_size=1))
+            await world.client.post("/controller/register", content=wire.encode(message))
+        (view,) = (await world.client.get("/v1/instances")).json()["instances"]
+        assert [endpoint["headless"] for endpoint in view["endpoints"]] == [False, True]
+
+
 async def test_events_are_followed_from_where_a_reader_was(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         world.add_gang(size=2)

@@ -134,6 +134,36 @@ async def test_what_was_passed_over_is_not_looked_at_again(autojump_clock: MockC
         assert source.ids == [1, 11 + KEPT]
 
 
+async def test_who_lists_the_instances_and_follows_from_there_misses_nothing_and_hears_nothing_twice(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        gang = world.add_gang(size=2)
+        await world.until_active()
+        listed = (await world.client.get("/v1/instances")).json()
+        told = world.it.events.last_id
+        gang[1].kill_engine()
+        await world.until_active(epoch=2)
+        source = EventSource(world, f"?since={listed['last_event']}")
+        later = world.it.events.since(told)
+        await source.read(until=len(later))
+        assert source.ids == [event.id for event in later]
+        changes = [event["status"] for event in source.seen if event["kind"] == "instance"]
+        assert changes == ["inactive", "active"]
+
+
+async def test_a_list_of_an_earlier_life_is_followed_by_all_of_the_new_one(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        tell(world, 5)
+        listed = (await world.client.get("/v1/instances")).json()
+        await world.stop_controller()
+        await world.start_controller()
+        tell(world, 2)
+        source = EventSource(world, f"?since={listed['last_event']}")
+        await source.read(until=2)
+        assert source.ids == [1, 2]
+
+
 @pytest.mark.parametrize("header", ["x", "-1", "3f2a9c1e-", "1" * 16, "3F2A9C1E-1", "\u0663"])
 async def test_an_id_that_is_none_is_refused(autojump_clock: MockClock, header: str) -> None:
     async with open_world() as world:

@@ -59,6 +59,7 @@ async def test_every_epoch_in_which_an_instance_serves_is_told_once_and_with_its
         await trio.sleep(QUIET_SEC)
         first, second = identities(world, "prefill")
         assert (first.epoch, second.epoch) == (1, 2)
+        assert second.model_name == world.instance("prefill").spec.model_name
         assert (second.role, second.endpoints) == ("prefill", tuple(f"{fake.ip}:8000" for fake in prefill))
         assert second.message == "prefill serves in epoch 2; what is remembered of epoch 1 is void"
         (active,) = [
