@@ -40,6 +40,8 @@ __all__ = ["Child", "Children", "ExitStatus", "Spawn", "SpawnError", "ignored_si
 
 MAX_SPAWNS_IN_FLIGHT = 16
 MAX_SCANS = 8
+MAX_REAPED_AT_ONCE = 256
+"""Before the rest of the supervisor gets its turn: what forks as fast as we reap must still be stopped by somebody."""
 _PEEK = os.WEXITED | os.WNOWAIT | os.WNOHANG
 _ABORTED_SPAWN_SEC = 5.0
 
@@ -224,12 +226,15 @@ class Children:
                 child.stopped(stop.si_status)
 
     def _reap_strangers(self) -> None:
-        while (first := _first_dead()) is not None:
+        for _ in range(MAX_REAPED_AT_ONCE):
+            if (first := _first_dead()) is None:
+                return
             if not self._reap_if_stranger(first):
                 # WNOWAIT shows the same child until it is reaped, and this one has to stay: look behind it.
                 for pid in _listed_children():
                     self._reap_if_stranger(pid)
                 return
+        signal.raise_signal(signal.SIGCHLD)  # the kernel has told of all of them already
 
     def _reap_if_stranger(self, pid: int) -> bool:
         """False if it is not ours to reap, or not dead."""

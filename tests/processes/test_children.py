@@ -105,6 +105,32 @@ async def test_a_thousand_orphans_dying_at_once_are_reaped_while_a_zombie_is_pin
         print(f"\n1,000 orphans killed and reaped behind a pinned zombie in {took:.2f} s")
 
 
+async def test_orphans_that_die_as_fast_as_they_are_reaped_do_not_keep_the_supervisor() -> None:
+    storm, mourned = 600, 0
+
+    def next_one() -> None:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    def mourn(_: int) -> None:
+        nonlocal mourned
+        mourned += 1
+        if mourned < storm:
+            next_one()
+
+    async with reaping() as children:
+        with children.telling(mourn):
+            next_one()
+            while mourned == 0:
+                await trio.lowlevel.checkpoint()
+            assert mourned < storm
+            while mourned < storm:
+                await trio.sleep(0.001)
+        assert children.orphans_reaped == storm
+
+
 async def test_the_zombie_stays_until_it_is_released() -> None:
     async with reaping() as children:
         child = await children.spawn(spawn_of("true"))
