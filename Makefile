@@ -12,7 +12,7 @@ TIERS = $(addprefix tests/,processes pods engines)
 OTHERS = $(filter-out $(DECISIONS) $(TIERS) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))) $(wildcard tests/test_*.py)
 PYTEST_ARGS ?=
 
-.PHONY: setup engines demo test test-decisions test-processes lint bench clean
+.PHONY: setup engines manifest-tools demo test test-decisions test-processes lint bench clean
 
 setup: .venv/.installed
 
@@ -25,10 +25,13 @@ setup: .venv/.installed
 engines: setup
 	.venv/bin/python -m controller.demo.install_engines
 
+manifest-tools: setup
+	.venv/bin/python -m tests.deploy.install_tools
+
 demo: setup engines
 	.venv/bin/podvisor demo
 
-test: setup engines lint
+test: setup engines manifest-tools lint
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-decisions test-processes
 
 test-decisions:
