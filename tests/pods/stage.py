@@ -24,7 +24,7 @@ OWN_MODEL = "model.gguf"
 STAYS = ("redis", "node-exporter")
 ENGINE = """
 [Unit]
-Description = "llama-server with a tiny random model"
+Description = "llama-server"
 Requires = ["redis"]
 After = ["redis"]
 
@@ -32,7 +32,7 @@ After = ["redis"]
 Launcher = "llama-server"
 Model = "{model}"
 [Engine.Args]
-ctx-size = 256
+ctx-size = {context}
 threads = 1
 """
 QUICK: Mapping[str, Mapping[str, object]] = {
@@ -42,9 +42,13 @@ ONE_EACH = {**QUICK, "parallel": {"dp_size": 2}}
 RESTART_ALL: Tables = {"fault_tolerance_config": {"on_member_lost": "restart-all"}}
 
 
-def units(model: Path) -> dict[str, str]:
-    shipped = {name: (UNITS / name).read_text() for name in ("redis.toml", "node-exporter.toml")}
-    return {"engine.toml": ENGINE.format(model=model), **shipped}
+def units(model: Path, context: int = 256) -> dict[str, str]:
+    return {"engine.toml": ENGINE.format(model=model, context=context), **shipped(*STAYS)}
+
+
+def shipped(*names: str) -> dict[str, str]:
+    """Unit files of `units/`, as they are."""
+    return {f"{name}.toml": (UNITS / f"{name}.toml").read_text() for name in names}
 
 
 def is_active(instance: Mapping[str, Any]) -> bool:
@@ -70,11 +74,16 @@ async def pids(running: Cluster, rank: int) -> dict[str, int]:
 async def kill_engine(running: Cluster, rank: int) -> int:
     """SIGKILL to the engine's main process; the pid that it had."""
     pid = (await pids(running, rank))["engine"]
+    await kill_process(running, rank, pid)
+    return pid
+
+
+async def kill_process(running: Cluster, rank: int, pid: int, signal_name: str = "KILL") -> None:
+    """A signal to a process as the pod numbers it."""
     container = running.supervisors[rank].container
     assert container is not None
-    done = await container.exec(["kill", "-9", str(pid)])
+    done = await container.exec(["kill", f"-{signal_name}", str(pid)])
     assert done.exit_code == 0, done.output
-    return pid
 
 
 def stdout(running: Cluster, rank: int) -> str:
@@ -124,18 +133,21 @@ class Stage:
         *programs: str,
         pods: int = 2,
         engine: str | None = None,
+        model: Path | None = None,
+        context: int = 256,
         own_models: bool = False,
         supervisor_settings: Tables,
         controller_settings: Tables | None = None,
     ) -> AsyncIterator[Cluster]:
         """One instance over all pods, with Redis and node-exporter in each; skips where a program is missing.
 
-        `engine` is the unit file of another engine; with `own_models` each pod serves a copy of its own.
+        `engine` is the unit file of another engine, `model` another one than the tiny; with `own_models` each pod
+        serves a copy of its own.
         """
         for program in (*programs, REDIS_SERVER, NODE_EXPORTER):
             if program in self.engines.missing:
                 pytest.skip(self.engines.missing[program])
-        model = await tiny_model(self.engines, Shape())
+        model = model or await tiny_model(self.engines, Shape())
         network = await self.pods(pods)
         if own_models:
             for pod in network.pods:
@@ -144,7 +156,7 @@ class Stage:
         async with cluster(
             network,
             self.kubelet,
-            {**units(model), **({"engine.toml": engine} if engine else {})},
+            {**units(model, context), **({"engine.toml": engine} if engine else {})},
             controller_settings=controller_settings,
             supervisor_settings=supervisor_settings,
             search_path=self.engines.search_path,
