@@ -13,7 +13,7 @@ TIERS = $(addprefix tests/,processes pods engines)
 OTHERS = $(filter-out $(DECISIONS) $(TIERS) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))) $(wildcard tests/test_*.py)
 PYTEST_ARGS ?=
 
-.PHONY: setup engines manifest-tools demo test test-decisions test-processes lint bench clean
+.PHONY: setup engines vllm manifest-tools demo test test-vllm test-decisions test-processes lint bench clean
 
 setup: .venv/.installed
 
@@ -29,6 +29,10 @@ engines: setup
 manifest-tools: setup
 	.venv/bin/python -m tests.deploy.install_tools
 
+# vLLM for CPUs and LMCache: 2.7 GB.
+vllm: setup
+	.venv/bin/python -m controller.demo.install_vllm
+
 demo: setup engines
 	.venv/bin/podvisor demo
 
@@ -40,6 +44,10 @@ test-decisions:
 
 test-processes:
 	.venv/bin/python -m pytest $(PYTEST_ARGS) $(TIERS) $(OTHERS)
+
+# Real vLLM over pods; the timeline of every relaunch is printed.
+test-vllm: engines vllm
+	.venv/bin/python -m pytest --capture=no -m vllm $(PYTEST_ARGS) tests/engines
 
 lint: setup
 	.venv/bin/ruff check

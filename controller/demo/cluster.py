@@ -55,6 +55,7 @@ async def eventually(
     what: str,
     *,
     timeout_sec: float = TIMEOUT_SEC,
+    poll_sec: float = POLL_SEC,
 ) -> Found:
     """Ask until the answer is accepted, and return it. For what can only be asked, not waited for.
 
@@ -66,7 +67,7 @@ async def eventually(
             last = found = await ask()
             if accept(found):
                 return found
-            await trio.sleep(POLL_SEC)
+            await trio.sleep(poll_sec)
     raise NotInTime(f"waited {timeout_sec:g} s for {what}; the last answer was {last!r}")
 
 
@@ -82,10 +83,11 @@ def write_settings(path: Path, defaults: Tables, changes: Tables) -> Path:
 
 
 def write_units(directory: Path, units: Mapping[str, str]) -> Path:
-    """Unit files, by file name."""
-    directory.mkdir(exist_ok=True)
+    """Unit files by file name, and drop-ins by `NAME.toml.d/FILE.toml`."""
     for name, text in units.items():
-        (directory / name).write_text(text)
+        file = directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
     return directory
 
 

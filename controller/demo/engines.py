@@ -1,7 +1,7 @@
 """The real programs that the demo and the engine tests run: where they are, or why they are not there.
 
-`make engines` (install_engines.py) puts links to them into one directory, so that unit files can name
-them plainly and PATH finds them.
+`make engines` (install_engines.py) and `make vllm` (install_vllm.py) put links to them into one directory, so
+that unit files can name them plainly and PATH finds them.
 """
 
 import json
@@ -25,15 +25,20 @@ NODE_EXPORTER = "prometheus-node-exporter"
 REDIS_EXPORTER = "prometheus-redis-exporter"
 REAL_MODEL = "gemma-3-270m-q4_k_m.gguf"
 """A small model that says real words; brought on request."""
-PROGRAMS = (
-    LLAMA_SERVER,
-    GGML_RPC_SERVER,
-    MOONCAKE_MASTER,
-    MOONCAKE_CLIENT,
-    REDIS_SERVER,
-    NODE_EXPORTER,
-    REDIS_EXPORTER,
-)
+VLLM = "vllm"
+LMCACHE = "lmcache"
+PROGRAMS: Mapping[str, str] = {
+    LLAMA_SERVER: "make engines",
+    GGML_RPC_SERVER: "make engines",
+    MOONCAKE_MASTER: "make engines",
+    MOONCAKE_CLIENT: "make engines",
+    REDIS_SERVER: "make engines",
+    NODE_EXPORTER: "make engines",
+    REDIS_EXPORTER: "make engines",
+    VLLM: "make vllm",
+    LMCACHE: "make vllm",
+}
+"""Each with what installs it."""
 
 
 class EngineMissing(RuntimeError):
@@ -69,14 +74,23 @@ def engines_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "podvisor" / "engines"
 
 
+def vllm_directory(engines: Path) -> Path:
+    """Where vLLM and LMCache have their environment."""
+    return engines / "vllm"
+
+
 def find_engines(directory: Path | None = None) -> Engines:
     """Looks only; installs nothing."""
     where = directory or engines_directory()
     looked_for = {program: _find(program, where / "bin") for program in PROGRAMS}
     programs = {program: path for program, path in looked_for.items() if path is not None}
-    advice = f"neither in {where / 'bin'} nor on PATH; `make engines` installs it"
-    missing = {program: f"{program}: {advice}" for program in PROGRAMS if program not in programs}
-    noted = _notes(where)
+    nowhere = f"neither in {where / 'bin'} nor on PATH"
+    missing = {
+        program: f"{program}: {nowhere}; `{installer}` installs it"
+        for program, installer in PROGRAMS.items()
+        if program not in programs
+    }
+    noted = _notes(where) | _notes(vllm_directory(where))
     return Engines(where, programs, missing | {program: noted[program] for program in missing if program in noted})
 
 
@@ -86,12 +100,21 @@ async def tiny_model(engines: Engines, shape: Shape) -> Path:
     Made by the engines' own Python, because gguf and numpy have no business in podvisor's. A cancelled or
     failed run leaves no half-written model under the final name.
     """
-    model = engines.models / shape.file_name
+    return await _made(engines, shape.file_name, shape, engines.directory / "venv", "make engines")
+
+
+async def tiny_model_for_vllm(engines: Engines, shape: Shape) -> Path:
+    """The same as a folder that vLLM serves, made by vLLM's Python. Raises EngineMissing."""
+    return await _made(engines, shape.folder_name, shape, vllm_directory(engines.directory), "make vllm")
+
+
+async def _made(engines: Engines, name: str, shape: Shape, environment: Path, installer: str) -> Path:
+    model = engines.models / name
     if model.exists():
         return model
-    python = engines.directory / "venv" / "bin" / "python"
+    python = environment / "bin" / "python"
     if not python.exists():
-        raise EngineMissing(f"cannot make {model.name}: no {python}; `make engines` installs it")
+        raise EngineMissing(f"cannot make {model.name}: no {python}; `{installer}` installs it")
     engines.models.mkdir(parents=True, exist_ok=True)
     script = Path(__file__).with_name("tiny_model.py")
     with trio.fail_after(MODEL_TIMEOUT_SEC):

