@@ -117,6 +117,11 @@ class FaultToleranceSection:
         one_of("rejoin", "restart-all"), "rejoin", "the others wait in place for a lost member, or restart too"
     )
     rejoin_timeout_sec: float = setting(duration(1, HOUR), 300.0, "how long they wait, then all containers restart")
+    phase2_timeout_sec: float = setting(
+        duration(1, HOUR),
+        300.0,
+        "how long phase 2 waits for all containers to be back",
+    )
     max_concurrent_runs: int = setting(integer(1, 1000), 16, "starts at a time in the whole fleet")
     max_phase2_fraction: float = setting(
         number(0, 1), 0.3, "of all instances (but 2 at least) in 10 min; beyond it they are held; 1: no limit"

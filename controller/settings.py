@@ -76,6 +76,7 @@ class Settings:
                 engine_relaunch_phase2_scope=Phase2Scope(fault.engine_relaunch_phase2_scope),
                 on_member_lost=OnMemberLost(fault.on_member_lost),
                 rejoin_timeout_sec=fault.rejoin_timeout_sec,
+                phase2_timeout_sec=fault.phase2_timeout_sec,
                 on_prefill_relaunch=OnPrefillRelaunch(self.pd.on_prefill_relaunch),
             ),
             instance=InstanceSettings(

@@ -284,6 +284,12 @@ def leave_epoch(instance: Instance, keys: Collection[MemberKey]) -> Instance:
     return replace(instance, members=members)
 
 
+def strand(instance: Instance, keys: Collection[MemberKey]) -> Instance:
+    """MembersStranded of a run: until a new life of theirs registers, or this one is heard of."""
+    members = tuple(replace(member, stranded=True) if member.key in keys else member for member in instance.members)
+    return replace(instance, members=members)
+
+
 def activate(instance: Instance, reason: str, now: float) -> Instance:
     """InstanceActive of a run."""
     return transition(instance, Verdict(InstanceEvent.NORMAL, reason), now)

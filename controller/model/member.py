@@ -94,6 +94,8 @@ class Member:
     """A newer boot was seen, but refused: this life is over and nobody has taken its place yet."""
     unreachable_since: float | None = None
     """It was asked directly, because its heartbeats stay away, and did not answer."""
+    stranded: bool = False
+    """Phase 2 has waited for it in vain: its container did not restart, and it was not heard of since."""
 
     @property
     def address(self) -> str:
@@ -195,7 +197,7 @@ def observed(member: Member, observation: Observation) -> Member:
         return member
     if observation.sequence == 0 and previous:
         observation = replace(observation, sequence=previous.sequence)
-    return replace(member, observation=observation, unreachable_since=None)
+    return replace(member, observation=observation, unreachable_since=None, stranded=False)
 
 
 def why_not_normal(member: Member, seen: Observation | None, epoch: int, ids: tuple[int, ...]) -> str | None:

@@ -69,6 +69,7 @@ class RelaunchSettings:
     engine_relaunch_phase2_scope: Phase2Scope = Phase2Scope.ALL
     on_member_lost: OnMemberLost = OnMemberLost.REJOIN
     rejoin_timeout_sec: float = 300.0
+    phase2_timeout_sec: float = 300.0
     on_prefill_relaunch: OnPrefillRelaunch = OnPrefillRelaunch.NONE
 
     status_timeout_sec: float = 2.0
@@ -81,7 +82,6 @@ class RelaunchSettings:
     retry_gap_sec: float = 1.0
     start_hard_cap_sec: float = 3600.0
     """The engines' TimeoutStartSec: AWAIT ends here, progress or not."""
-    phase2_timeout_sec: float = 300.0
     resumed_sec: float = 30.0
     """Of a step that is resumed, at least."""
     max_rereads: int = 3

@@ -243,7 +243,13 @@ class RunExecution:
                 await self._store.save_active(kept, changed(entry.instance, action, now))
                 self._recovery.written(kept)
                 registry.change(entry, changed(entry.instance, action, now))
-            case exchange.EpochBegins() | exchange.EpochAbandoned() | exchange.EpochLeft() | exchange.InstanceHeld():
+            case (
+                exchange.EpochBegins()
+                | exchange.EpochAbandoned()
+                | exchange.EpochLeft()
+                | exchange.MembersStranded()
+                | exchange.InstanceHeld()
+            ):
                 registry.change(entry, changed(entry.instance, action, now))
                 await self._journal.keep(entry.instance.key)
             case exchange.InstanceInactive() | exchange.ConfigurationTaken():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.model.instance import Hold, Holder, InstanceStatus
+from controller.model.instance import Hold, Holder, InstanceStatus, observe
 from controller.model.relaunch.effects import changed, undelivered
 from controller.model.relaunch.exchange import (
     Accepted,
@@ -18,6 +18,7 @@ from controller.model.relaunch.exchange import (
     InstanceHeld,
     InstanceInactive,
     Level,
+    MembersStranded,
     Probe,
     Request,
     Send,
@@ -25,7 +26,7 @@ from controller.model.relaunch.exchange import (
     Unreachable,
 )
 from supervisor import wire
-from tests.unit.controller_gang import serving
+from tests.unit.controller_gang import joined, registration, seen, serving
 
 NOW = 500.0
 ABORT = wire.EngineRestartMsg(action=wire.Action.ABORT, term=4, run_id="r1", boot_id="b1")
@@ -46,6 +47,16 @@ def test_each_action_changes_what_it_names_and_nothing_else() -> None:
     assert changed(INSTANCE, InstanceHeld(HELD), NOW) == replace(INSTANCE, held=HELD)
     left = changed(INSTANCE, EpochLeft(frozenset({FIRST}), ""), NOW)
     assert [member.in_epoch for member in left.members] == [False, True]
+    stranded = changed(INSTANCE, MembersStranded(frozenset({FIRST}), ""), NOW)
+    assert [member.stranded for member in stranded.members] == [True, False]
+
+
+def test_a_stranded_member_is_none_any_more_once_it_is_heard_or_lives_anew() -> None:
+    stranded = changed(INSTANCE, MembersStranded(frozenset({FIRST}), ""), NOW)
+    heard = observe(stranded, FIRST, seen(stranded, FIRST, NOW))
+    assert not any(member.stranded for member in heard.members)
+    reborn = joined(stranded, registration(0, boot_id="boot-0-2"), NOW)
+    assert not any(member.stranded for member in reborn.members)
 
 
 def test_what_is_only_for_people_changes_nothing() -> None:

@@ -23,6 +23,7 @@ from controller.model.relaunch.exchange import (
     InstanceInactive,
     Journal,
     MemberSilent,
+    MembersStranded,
     Registered,
     SaveBudget,
     Send,
@@ -709,6 +710,17 @@ def test_phase_two_without_a_return_is_closed_with_an_alarm() -> None:
     assert drive.now - entered == 300.0
     (alarm,) = drive.errors()
     assert "10.0.0.2:1026 did not register again" in alarm.message
+    (stranded,) = [action for action in drive.actions if isinstance(action, MembersStranded)]
+    assert stranded.members == {drive.key(1)}
+
+
+def test_phase_two_that_comes_to_its_end_leaves_nobody_stranded() -> None:
+    drive = Drive.open(serving(), budget=replace(fresh_budget(serving()), runs=3))
+    drive.answer_all()
+    for index in range(2):
+        drive.new_boot(index)
+    assert drive.run.outcome is Outcome.PHASE2
+    assert not any(isinstance(action, MembersStranded) for action in drive.actions)
 
 
 def test_F06_after_phase_two_the_gang_is_assembled_in_a_higher_epoch() -> None:

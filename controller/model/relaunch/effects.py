@@ -17,6 +17,7 @@ from controller.model.relaunch.exchange import (
     InstanceHeld,
     InstanceInactive,
     Journal,
+    MembersStranded,
     SaveBudget,
     Send,
     StepDown,
@@ -41,6 +42,8 @@ def changed(instance: Instance, action: Action, now: float) -> Instance:
             return instances.hold(instance, held)
         case EpochLeft(members, _):
             return instances.leave_epoch(instance, members)
+        case MembersStranded(members, _):
+            return instances.strand(instance, members)
         case InstanceActive(_, reason):
             return instances.activate(instance, reason, now)
         case Send() | Journal() | SaveBudget() | Emit() | StepDown() | Close():

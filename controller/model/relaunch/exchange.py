@@ -228,6 +228,14 @@ class EpochLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class MembersStranded:
+    """`instance.strand`: their containers did not restart in phase 2. Who can do more than we ask may do it now."""
+
+    members: frozenset[MemberKey]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceActive:
     """DONE, ACTIVE and this journal row are one transition (C6): one transaction, no await between."""
 
@@ -279,6 +287,7 @@ Action = (
     | EpochAbandoned
     | InstanceHeld
     | EpochLeft
+    | MembersStranded
     | InstanceActive
     | Emit
     | StepDown

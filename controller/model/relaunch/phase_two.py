@@ -8,7 +8,7 @@ from controller.model.budget import spend_phase2
 from controller.model.instance import Hold, Holder
 from controller.model.relaunch.dispatch import enter
 from controller.model.relaunch.ending import clean_up, close, name_failed
-from controller.model.relaunch.exchange import Action, Emit, InstanceHeld, Level, SaveBudget
+from controller.model.relaunch.exchange import Action, Emit, InstanceHeld, Level, MembersStranded, SaveBudget
 from controller.model.relaunch.run import (
     Farewell,
     Outcome,
@@ -55,7 +55,8 @@ def check_phase_two(run: Run, now: float) -> tuple[Run, tuple[Action, ...]] | No
     who = ", ".join(row.address for row in absent)
     alarm = f"{who} did not register again within {run.settings.phase2_timeout_sec:g} s of phase 2"
     run, actions = close(run, Outcome.PHASE2, f"{run.message}; {alarm}", now)
-    return run, (Emit(Level.ERROR, alarm), *actions)
+    stranded = MembersStranded(frozenset(row.key for row in absent), alarm)
+    return run, (stranded, Emit(Level.ERROR, alarm), *actions)
 
 
 def spares_dispatched(run: Run) -> bool:
