@@ -39,6 +39,8 @@ QUICK: Mapping[str, Mapping[str, object]] = {
     "supervisor": {"heartbeat_interval_seconds": 0.5, "role": "union"},
 }
 ONE_EACH = {**QUICK, "parallel": {"dp_size": 2}}
+NO_LIMITS: Tables = {"fault_tolerance_config": {"engine_relaunch_backoff_sec": 0, "engine_relaunch_max_attempts": 100}}
+"""One relaunch after the other."""
 RESTART_ALL: Tables = {"fault_tolerance_config": {"on_member_lost": "restart-all"}}
 
 
