@@ -1,0 +1,82 @@
+{{- define "podvisor.labels" -}}
+app.kubernetes.io/name: podvisor
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "podvisor.engine.labels" -}}
+{{ include "podvisor.labels" . }}
+app.kubernetes.io/component: engine
+{{- end }}
+
+{{- define "podvisor.controller.labels" -}}
+{{ include "podvisor.labels" . }}
+app.kubernetes.io/component: controller
+{{- end }}
+
+{{/* What only Helm knows, on objects alone: selectors never change. */}}
+{{- define "podvisor.chart.labels" -}}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "podvisor.scheme" -}}
+{{ if .Values.tlsSecretName }}https{{ else }}http{{ end }}
+{{- end }}
+
+{{- define "podvisor.controllerUrl" -}}
+{{ .Values.controllerUrl | default (printf "%s://%s-controller:1026" (include "podvisor.scheme" .) .Release.Name) }}
+{{- end }}
+
+{{/* The unit file of the engine: one that the values bring, else podvisor's. */}}
+{{- define "podvisor.engine.unit" -}}
+{{- $file := printf "%s.toml" .Values.engine.name -}}
+{{ get .Values.engine.units $file | default (.Files.Get (printf "files/units/%s" $file)) }}
+{{- end }}
+
+{{/* Where the engine serves: BasePort of its unit file. */}}
+{{- define "podvisor.engine.port" -}}
+{{ regexFind "(?m)^BasePort = [0-9]+" (include "podvisor.engine.unit" .) | trimPrefix "BasePort = " | required "engine.units: the engine's unit file must set BasePort" }}
+{{- end }}
+
+{{/* Which of an instance's pods takes requests, in the labels of the platform; nothing where every pod does. */}}
+{{- define "podvisor.engine.rankZero" -}}
+{{- if eq .Values.engine.platform "leaderworkerset" -}}
+leaderworkerset.sigs.k8s.io/worker-index: "0"
+{{- else if gt (int .Values.engine.nnodes) 1 -}}
+{{- if eq .Values.engine.platform "statefulset" -}}
+apps.kubernetes.io/pod-index: "0"
+{{- else -}}
+volcano.sh/task-index: "0"
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "podvisor.securityContext.pod" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "podvisor.securityContext.container" -}}
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- define "podvisor.tls.env" -}}
+- {name: PODVISOR_TLS__CERT, value: /etc/podvisor/tls/tls.crt}
+- {name: PODVISOR_TLS__KEY, value: /etc/podvisor/tls/tls.key}
+- {name: PODVISOR_TLS__CLIENT_CA, value: /etc/podvisor/tls/ca.crt}
+{{- end }}
+
+{{- define "podvisor.env" -}}
+{{- range $name, $value := . }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,175 @@
+"""deploy/chart: valid for every choice, made of the files that are shipped, and the same objects as kustomize's."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.choices import ENGINES, STORES, Choice, deployed
+from tests.deploy.rendered import CHART, PROJECT, Manifests, Object, templated
+from tests.deploy.test_kustomize import added_to
+from tests.deploy.tools import output_of, tool
+from tests.deploy.validation import check_builtin, check_custom
+
+choices = pytest.mark.parametrize("choice", ENGINES, ids=str)
+EVERYTHING = {
+    "tlsSecretName": "podvisor-tls",
+    "podMonitor": {"enabled": True},
+    "controller": {"podAccess": True, "store": "etcd"},
+}
+OF_HELM = ("app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart")
+
+
+def by_name(manifests: Manifests) -> dict[str, Object]:
+    """Comparable: without Helm's own labels, and with lists of named things in one order."""
+    return {f"{found['kind']}/{found['metadata']['name']}": _sorted(_without_helm(found)) for found in manifests}
+
+
+def _without_helm(found: Object) -> Object:
+    labels = {name: value for name, value in found["metadata"].get("labels", {}).items() if name not in OF_HELM}
+    return {**found, "metadata": {**found["metadata"], "labels": labels}}
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _sorted(each) for key, each in value.items()}
+    if not isinstance(value, list):
+        return value
+    named = [_sorted(each) for each in value]
+    return sorted(named, key=lambda each: each["name"]) if all(_has_name(each) for each in named) else named
+
+
+def _has_name(value: object) -> bool:
+    return isinstance(value, Mapping) and "name" in value
+
+
+@choices
+@pytest.mark.parametrize("store", STORES)
+def test_the_chart_makes_the_objects_that_kustomize_makes(choice: Choice, store: str, tmp_path: Path) -> None:
+    chart = by_name(templated({**choice.values, "controller": {"store": store}}, tmp_path))
+    kustomize = by_name(deployed(choice, store))
+    assert chart.keys() == kustomize.keys()
+    for name, found in chart.items():
+        assert found == kustomize[name]
+
+
+def test_with_everything_that_is_optional_they_are_still_the_same(tmp_path: Path) -> None:
+    chart = templated({**ENGINES[1].values, **EVERYTHING}, tmp_path)
+    engine = tmp_path / "engine"
+    engine.mkdir()
+    parts = ("engines/vllm", "components/tls", "platforms/statefulset")
+    optional = ("components/tls", "components/monitoring", "components/pod-access")
+    kustomize = by_name(
+        added_to(Path("pod"), *parts, directory=engine)
+        + added_to(Path("controller/etcd"), *optional, directory=tmp_path)
+    )
+    # The component is named for one controller in a namespace and has no labels of its own.
+    for name, found in by_name(chart).items():
+        expected = dict(kustomize.pop(name))
+        if expected["kind"] in ("Role", "RoleBinding", "ServiceAccount"):
+            expected["metadata"] = {**expected["metadata"], "labels": found["metadata"]["labels"]}
+        assert found == expected
+    assert kustomize == {}
+
+
+@choices
+def test_every_object_is_what_its_api_takes(choice: Choice, tmp_path: Path) -> None:
+    manifests = templated({**choice.values, **EVERYTHING}, tmp_path)
+    check_builtin(manifests, tmp_path)
+    assert check_custom(manifests) == 1 + (choice.platform in ("leaderworkerset", "volcano"))
+
+
+@choices
+def test_helm_lint_has_nothing_to_say(choice: Choice, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({**choice.values, **EVERYTHING}))
+    output_of([tool("helm"), "lint", "--strict", str(CHART), "--values", str(values)])
+
+
+@pytest.mark.parametrize(
+    "values, complaint",
+    [
+        ({"engine": {"plattform": "volcano"}}, "plattform"),
+        ({"engine": {"platform": "job"}}, "platform"),
+        ({"engine": {"platform": "deployment", "nnodes": 2}}, "nnodes"),
+        ({"engine": {"platform": "statefulset", "nnodes": 2, "instances": 2}}, "instances"),
+        ({"engine": {"platform": "volcano", "nnodes": 2, "instances": 2}}, "instances"),
+        ({"engine": {"env": {"TENSOR_PARALLEL_SIZE": 2}}}, "TENSOR_PARALLEL_SIZE"),
+        ({"controller": {"enabled": False}}, "controllerUrl"),
+        ({"controller": {"store": "memory"}}, "store"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(values: Mapping[str, Any], complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        templated(values, tmp_path)
+
+
+def test_many_instances_and_settings_find_their_way(tmp_path: Path) -> None:
+    own_unit = '[Engine]\nLauncher = "vllm"\nModel = "m"\nBasePort = 9000\n'
+    values = {
+        "controller": {"enabled": False},
+        "controllerUrl": "https://podvisor.other:1026",
+        "engine": {
+            "instances": 3,
+            "nnodes": 4,
+            "env": {"PODVISOR_SUPERVISOR__DRAIN_SEC": "1min"},
+            "units": {"vllm.toml": own_unit, "redis.toml": "[Service]\nExecStart = ['redis-server']\n"},
+        },
+        "networkPolicy": {"clients": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gw"}}}]},
+    }
+    manifests = templated(values, tmp_path, release="big")
+    check_builtin(manifests, tmp_path)
+    spec = manifests.one("LeaderWorkerSet", "big-engine")["spec"]
+    assert (spec["replicas"], spec["leaderWorkerTemplate"]["size"]) == (3, 4)
+    assert manifests.one("PodDisruptionBudget", "big-engine")["spec"]["maxUnavailable"] == 4
+    (container,) = spec["leaderWorkerTemplate"]["workerTemplate"]["spec"]["containers"]
+    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert variables["PODVISOR_SUPERVISOR__DRAIN_SEC"] == "1min"
+    assert variables["PODVISOR_SUPERVISOR__CONTROLLER_URL"] == "https://podvisor.other:1026"
+    assert {"name": "http", "containerPort": 9000} in container["ports"], "the port is the unit file's"
+    units = manifests.one("ConfigMap", "big-engine-units")["data"]
+    assert units.keys() == {"vllm.toml", "redis.toml"}
+    assert units["vllm.toml"] == own_unit
+    clients = manifests.one("NetworkPolicy", "big-engine")["spec"]["ingress"][-1]["from"]
+    assert clients == [{"podSelector": {}}, *values["networkPolicy"]["clients"]]
+    assert not manifests.of("Deployment")
+
+
+def shipped_files() -> Iterator[tuple[str, Path]]:
+    """(in the chart, the file that it is)."""
+    kubernetes = PROJECT / "deploy" / "kubernetes"
+    yield "files/engine.toml", kubernetes / "pod" / "podvisor.toml"
+    for store in STORES:
+        yield f"files/controller-{store}.toml", kubernetes / "controller" / store / "podvisor.toml"
+    for path in (PROJECT / "units" / "profiles").glob("*/*.toml"):
+        yield f"files/units/{path.name}", path
+
+
+def test_a_packaged_chart_holds_the_shipped_files_themselves(tmp_path: Path) -> None:
+    output_of([tool("helm"), "package", str(CHART), "--destination", str(tmp_path)])
+    (package,) = tmp_path.glob("*.tgz")
+    with tarfile.open(package) as archive:
+        packed = {member.name: archive.extractfile(member) for member in archive if member.isfile()}
+        files = {name: found.read() for name, found in packed.items() if found is not None}
+    expected = {f"podvisor/{name}": path.read_bytes() for name, path in shipped_files()}
+    assert {name: text for name, text in files.items() if name.startswith("podvisor/files/")} == expected
+
+
+def test_the_notes_name_what_has_to_be_brought_and_where_requests_go(tmp_path: Path) -> None:
+    written = output_of([tool("helm"), "install", "--dry-run=client", "podvisor", str(CHART)])
+    notes = written.partition("NOTES:")[2]
+    assert "create secret generic podvisor-token" in notes
+    assert "http://podvisor-engine.default.svc" in notes
+
+
+def test_every_choice_of_the_schema_is_tried() -> None:
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())["properties"]
+    engine = schema["engine"]["properties"]
+    assert set(engine["name"]["enum"]) == {choice.engine for choice in ENGINES}
+    assert set(engine["platform"]["enum"]) == {choice.platform for choice in ENGINES}
+    assert set(schema["controller"]["properties"]["store"]["enum"]) == set(STORES)
