@@ -17,6 +17,7 @@ from tests.support.installed_engines import program
 
 PROFILES = sorted(path.name for path in (UNITS / "profiles").iterdir())
 GIVEN_TO_ENGINES = {"MODEL_PATH", "PORT"}
+SMALL = {"MOONCAKE_SEGMENT_SIZE": "64MB", "LMCACHE_L1_SIZE_GB": "0.25", "LMCACHE_CHUNK_SIZE": "128"}
 NEEDED_FIRST = {"mooncake-client": ["mooncake-master"], "redis-exporter": ["redis"]}
 
 ASK_HTTP = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=5).status)"
@@ -45,12 +46,14 @@ def test_unit_files_can_be_read_and_name_their_variables(directory: Path) -> Non
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize("name", ["mooncake-master", "mooncake-client", "redis", "redis-exporter", "node-exporter"])
+@pytest.mark.parametrize(
+    "name", ["mooncake-master", "mooncake-client", "redis", "redis-exporter", "node-exporter", "lmcache"]
+)
 async def test_the_program_becomes_ready(network: Network, engines: Engines, name: str) -> None:
     pod = network.pods[0]
     async with AsyncExitStack() as stack:
         for needed in [*NEEDED_FIRST.get(name, []), name]:
-            unit = expand_unit(shipped(needed), {**ports_of(pod), "MOONCAKE_SEGMENT_SIZE": "64MB"})
+            unit = expand_unit(shipped(needed), ports_of(pod) | SMALL)
             command = unit.service.exec_start
             assert command is not None
             argv = [program(engines, command.argv[0]), *command.argv[1:]]
@@ -65,6 +68,8 @@ def ports_of(pod: Pod) -> dict[str, str]:
         "MOONCAKE_METRICS_PORT": pod.port(9003),
         "MOONCAKE_NODE_PORT": pod.port(50052),
         "MOONCAKE_NODE_HTTP_PORT": pod.port(9300),
+        "LMCACHE_PORT": pod.port(5555),
+        "LMCACHE_HTTP_PORT": pod.port(8766),
         "REDIS_PORT": pod.port(6379),
         "REDIS_EXPORTER_PORT": pod.port(9121),
         "NODE_EXPORTER_PORT": pod.port(9100),
