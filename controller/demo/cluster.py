@@ -152,7 +152,7 @@ def supervisor_spec(
     for directory in units:
         argv += ["--units", str(directory)]
     path = os.pathsep.join(filter(None, [search_path, base_environment()["PATH"]]))
-    known = {"PATH": path, "POD_VOLUME": str(pod.volume)}
+    known = {"PATH": path, "POD_VOLUME": str(pod.volume), "POD_IP": pod.address}
     return ContainerSpec(argv, environment={**known, **(environment or {})}, grace_period_sec=10)
 
 

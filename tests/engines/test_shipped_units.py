@@ -1,37 +1,22 @@
 """The unit files in units/ can be read, and start the real programs so that their own readiness probes pass."""
 
-import re
-import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from controller.demo.engines import Engines
-from controller.demo.pod import Container, Network, Pod, base_environment
+from controller.demo.pod import Network, Pod, base_environment
 from supervisor.unit.expand import expand_unit, undefined_variables
-from supervisor.unit.model import HttpCheck, TcpCheck, Unit
 from supervisor.unit.parse import load_units
-from tests.pods.harness import UNITS, eventually
+from tests.engines.probing import shipped, until_probed
+from tests.pods.harness import UNITS
 from tests.support.installed_engines import program
 
 PROFILES = sorted(path.name for path in (UNITS / "profiles").iterdir())
 GIVEN_TO_ENGINES = {"MODEL_PATH", "PORT"}
 SMALL = {"MOONCAKE_SEGMENT_SIZE": "64MB", "LMCACHE_L1_SIZE_GB": "0.25", "LMCACHE_CHUNK_SIZE": "128"}
 NEEDED_FIRST = {"mooncake-client": ["mooncake-master"], "redis-exporter": ["redis"]}
-
-ASK_HTTP = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=5).status)"
-ASK_TCP = """
-import socket, sys
-host, _, port = sys.argv[1].rpartition(":")
-with socket.create_connection((host, int(port)), 5) as connection:
-    connection.sendall(sys.argv[2].encode())
-    print(connection.recv(1000).decode())
-"""
-
-
-def shipped(name: str) -> Unit:
-    return next(unit for unit in load_units([UNITS]) if unit.name == name)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +43,7 @@ async def test_the_program_becomes_ready(network: Network, engines: Engines, nam
             assert command is not None
             argv = [program(engines, command.argv[0]), *command.argv[1:]]
             container = await stack.enter_async_context(pod.container(argv, log=pod.logs / needed))
-            await until_ready(unit, container)
+            await until_probed(unit, container)
 
 
 def ports_of(pod: Pod) -> dict[str, str]:
@@ -78,19 +63,3 @@ def ports_of(pod: Pod) -> dict[str, str]:
         "MOONCAKE_MASTER": f"127.0.0.1:{pod.port(50051)}",
         "PATH": base_environment()["PATH"],
     }
-
-
-async def until_ready(unit: Unit, container: Container) -> None:
-    assert unit.probes.readiness is not None
-    check = unit.probes.readiness.check
-    if isinstance(check, HttpCheck):
-        question, expected = [ASK_HTTP, check.url], "200"
-    else:
-        assert isinstance(check, TcpCheck)
-        question, expected = [ASK_TCP, check.address, check.send or ""], check.expect or ""
-
-    async def ask() -> str:
-        assert container.exit_code is None, container.log.read_text(errors="replace")
-        return (await container.exec([sys.executable, "-I", "-c", *question])).output
-
-    await eventually(ask, lambda output: re.search(expected, output) is not None, f"{unit.name} to be ready")

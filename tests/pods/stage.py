@@ -5,9 +5,9 @@
 
 import re
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,18 @@ import pytest
 
 from controller.demo.engines import NODE_EXPORTER, REDIS_SERVER, Engines, tiny_model
 from controller.demo.kubelet import Kubelet
+from controller.demo.pod import Network
 from controller.demo.tiny_model import Shape
-from tests.pods.harness import UNITS, Cluster, PodsFactory, Tables, cluster
+from tests.pods.harness import (
+    UNITS,
+    Cluster,
+    PodsFactory,
+    Tables,
+    controller_spec,
+    running_cluster,
+    supervisor_spec,
+    write_units,
+)
 
 ENGINE_PORT = 10000
 OWN_MODEL = "model.gguf"
@@ -122,12 +132,51 @@ async def relaunches(running: Cluster) -> list[Mapping[str, Any]]:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What one pod is given."""
+
+    units: Mapping[str, str]
+    settings: Tables
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Stage:
     """Pods, their kubelet and the real programs: what every test here plays on."""
 
     pods: PodsFactory
     kubelet: Kubelet
     engines: Engines
+
+    def need(self, *programs: str) -> None:
+        """Skips where one is missing."""
+        for program in programs:
+            if program in self.engines.missing:
+                pytest.skip(self.engines.missing[program])
+
+    @asynccontextmanager
+    async def cluster(
+        self, network: Network, parts: Sequence[Part], *, controller_settings: Tables | None = None
+    ) -> AsyncIterator[Cluster]:
+        """A controller and, in each pod, its part. An error in the block shows all logs."""
+        supervisors = [
+            supervisor_spec(
+                network,
+                rank,
+                [write_units(pod.volume / "units", part.units)],
+                settings=part.settings,
+                environment=part.environment,
+                search_path=self.engines.search_path,
+            )
+            for rank, (pod, part) in enumerate(zip(network.pods, parts, strict=True))
+        ]
+        controller = controller_spec(network, settings=controller_settings)
+        async with running_cluster(network, self.kubelet, controller, supervisors) as running:
+            try:
+                yield running
+            except Exception as error:
+                error.add_note(running.logs())
+                raise
 
     @asynccontextmanager
     async def gang(
@@ -146,21 +195,13 @@ class Stage:
         `engine` is the unit file of another engine, `model` another one than the tiny; with `own_models` each pod
         serves a copy of its own.
         """
-        for program in (*programs, REDIS_SERVER, NODE_EXPORTER):
-            if program in self.engines.missing:
-                pytest.skip(self.engines.missing[program])
+        self.need(*programs, REDIS_SERVER, NODE_EXPORTER)
         model = model or await tiny_model(self.engines, Shape())
         network = await self.pods(pods)
         if own_models:
             for pod in network.pods:
                 (pod.volume / OWN_MODEL).write_bytes(model.read_bytes())
             model = Path("${POD_VOLUME}", OWN_MODEL)
-        async with cluster(
-            network,
-            self.kubelet,
-            {**units(model, context), **({"engine.toml": engine} if engine else {})},
-            controller_settings=controller_settings,
-            supervisor_settings=supervisor_settings,
-            search_path=self.engines.search_path,
-        ) as running:
+        part = Part({**units(model, context), **({"engine.toml": engine} if engine else {})}, supervisor_settings)
+        async with self.cluster(network, [part] * pods, controller_settings=controller_settings) as running:
             yield running

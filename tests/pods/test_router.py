@@ -14,12 +14,12 @@ import httpx
 import pytest
 import trio
 
-from controller.demo.cluster import controller_url, running_cluster
+from controller.demo.cluster import controller_url
 from controller.demo.engines import LLAMA_SERVER, REDIS_SERVER, tiny_model
 from controller.demo.kubelet import ContainerSpec, KubeletPod
 from controller.demo.tiny_model import Shape
-from tests.pods.harness import Cluster, Tables, controller_spec, eventually, supervisor_spec, write_units
-from tests.pods.stage import ENGINE, NO_LIMITS, QUICK, Stage, is_active, kill_engine, shipped
+from tests.pods.harness import Cluster, Tables, eventually
+from tests.pods.stage import ENGINE, NO_LIMITS, QUICK, Part, Stage, is_active, kill_engine, shipped
 from tests.pods.streaming import Streamed, stream
 
 pytestmark = [pytest.mark.pods, pytest.mark.engines]
@@ -65,28 +65,11 @@ class Steady:
 
 @asynccontextmanager
 async def two_instances(stage: Stage) -> AsyncIterator[Cluster]:
-    for program in (LLAMA_SERVER, REDIS_SERVER):
-        if program in stage.engines.missing:
-            pytest.skip(stage.engines.missing[program])
+    stage.need(LLAMA_SERVER, REDIS_SERVER)
     units = {"engine.toml": ENGINE.format(model=await tiny_model(stage.engines, Shape()), context=256)}
-    network = await stage.pods(len(JOBS))
-    supervisors = [
-        supervisor_spec(
-            network,
-            rank,
-            [write_units(pod.volume / "units", units | shipped("redis"))],
-            settings=_placed(rank),
-            search_path=stage.engines.search_path,
-        )
-        for rank, pod in enumerate(network.pods)
-    ]
-    controller = controller_spec(network, settings=NO_LIMITS)
-    async with running_cluster(network, stage.kubelet, controller, supervisors) as running:
-        try:
-            yield running
-        except Exception as error:
-            error.add_note(running.logs())
-            raise
+    parts = [Part(units | shipped("redis"), _placed(rank)) for rank in range(len(JOBS))]
+    async with stage.cluster(await stage.pods(len(JOBS)), parts, controller_settings=NO_LIMITS) as running:
+        yield running
 
 
 def _placed(rank: int) -> Tables:

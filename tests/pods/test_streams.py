@@ -10,7 +10,7 @@ from controller.demo.engines import LLAMA_SERVER, real_model, tiny_model
 from controller.demo.tiny_model import Shape
 from tests.engines.asking import status_of
 from tests.pods.harness import TIMEOUT_SEC, Cluster, eventually
-from tests.pods.stage import ENGINE_PORT, ONE_EACH, Stage, is_active, kill_process, pids
+from tests.pods.stage import ENGINE_PORT, ONE_EACH, Stage, is_active, kill_process, pids, stdout
 from tests.pods.streaming import Streamed, stream
 from tests.support.installed_engines import program
 
@@ -87,5 +87,7 @@ async def test_a_stream_over_a_relaunch_breaks_off_for_all_to_see_and_succeeds_w
         assert texts[0] == texts[1]
         for answer in answers:
             assert texts[0].startswith(answer.text) or answer.text.startswith(texts[0]), "noise between two answers"
+        hung = "engine: stop-term -> stop-kill"
+        assert hung in stdout(running, 1), "scenario 4: with a request in flight it does not end on SIGTERM"
         second = await running.instance(is_active)
         assert second["epoch"] == first["epoch"] + 1

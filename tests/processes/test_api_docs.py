@@ -75,7 +75,7 @@ def test_the_limits_that_are_shown_are_the_defaults(name: str) -> None:
     assert f"| `{name}` | {keys_of(LimitsSection)[name].default:g} |" in API
 
 
-@pytest.mark.parametrize("page", ["api.md", "security.md", "index.md", "routing.md"])
+@pytest.mark.parametrize("page", ["api.md", "security.md", "index.md", "routing.md", "real-programs.md"])
 def test_links_lead_somewhere(page: str) -> None:
     for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", (DOCS / page).read_text()):
         text = (DOCS / (target or page)).read_text() if not (DOCS / target).is_dir() else ""
