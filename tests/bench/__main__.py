@@ -7,7 +7,6 @@ installed, go into bench-results/. Exit code 1 only if a benchmark itself failed
 from __future__ import annotations
 
 import argparse
-import compileall
 import os
 import platform
 import sys
@@ -21,14 +20,13 @@ from pathlib import Path
 
 import trio
 
-import controller
-import supervisor
 from supervisor.process.subreaper import become_subreaper
 from supervisor.version import VERSION
 from tests.bench import crash, fleet, install_peers, noise, output, reap, relaunch, report, restart, start
 from tests.bench.figures import Sheet
 from tests.bench.running import end_leftovers
 from tests.bench.workers import compiled, results_directory
+from tests.support.compiled import compile_packages
 
 LIMIT_SEC = 120.0
 
@@ -59,7 +57,7 @@ def main() -> None:
         install_peers.install(with_torch=options.torch)
         return
     become_subreaper()
-    _compile()
+    compile_packages()
     results = []
     for name in options.names or BENCHMARKS:
         result = _take(name, BENCHMARKS[name])
@@ -67,12 +65,6 @@ def main() -> None:
         results.append(result)
     _write(results)
     sys.exit(any(result.failure for result in results))
-
-
-def _compile() -> None:
-    """As an image ships it; where PYTHONDONTWRITEBYTECODE is set a checkout has none, and every start compiles anew."""
-    for package in (supervisor, controller):
-        compileall.compile_dir(package.__path__[0], quiet=2)
 
 
 def _options() -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""A path between two processes on loopback that a test can cut: what is sent is held back, nobody is refused."""
+"""A path between two processes that a test can cut, or that is slow: what is sent is held back, nobody is refused."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from contextlib import asynccontextmanager
 
 import trio
 
-CHUNK_BYTES = 65536
+LOOPBACK = "127.0.0.1"
 
 
 class Path:
-    """Forwards TCP from a port of its own to `target`."""
+    """Forwards TCP from a port of its own to `target`, and whatever is sent at a time `delay_sec` later."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, target_host: str, delay_sec: float) -> None:
         self.port = 0
         self._target = target
+        self._target_host = target_host
+        self._delay_sec = delay_sec
         self._open = trio.Event()
         self._open.set()
 
@@ -28,7 +30,7 @@ class Path:
     async def carry(self, near: trio.SocketStream) -> None:
         await self._open.wait()
         try:
-            far = await trio.open_tcp_stream("127.0.0.1", self._target)
+            far = await trio.open_tcp_stream(self._target_host, self._target)
         except OSError:
             return
         async with far, trio.open_nursery() as nursery:
@@ -39,6 +41,7 @@ class Path:
         try:
             async for data in source:
                 await self._open.wait()
+                await trio.sleep(self._delay_sec)
                 await sink.send_all(data)
         except trio.BrokenResourceError:
             pass
@@ -46,10 +49,12 @@ class Path:
 
 
 @asynccontextmanager
-async def open_path(target: int) -> AsyncIterator[Path]:
-    path = Path(target)
+async def open_path(
+    target: int, *, target_host: str = LOOPBACK, host: str = LOOPBACK, delay_sec: float = 0
+) -> AsyncIterator[Path]:
+    path = Path(target, target_host, delay_sec)
     async with trio.open_nursery() as nursery:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        (listener,) = await trio.open_tcp_listeners(0, host=host)
         path.port = listener.socket.getsockname()[1]
         nursery.start_soon(trio.serve_listeners, path.carry, [listener])
         yield path

@@ -1,0 +1,95 @@
+"""What a fault may cost, by what it hits: the most that may be seen of it, not what must be.
+
+Whose engines may be relaunched, whose container may restart and with which code, whose store may be another one after
+it, and how often an instance may come and go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.chaos.faults import (
+    Ask,
+    Cut,
+    Fault,
+    Freeze,
+    FullDisk,
+    Kill,
+    NoDescriptors,
+    OutOfMemory,
+    Restart,
+    Stage,
+    Strike,
+    Verb,
+    Whom,
+)
+
+KILLED, ORDERLY, UNUSABLE, RESTARTED = 137, 0, 78, 255
+GANG_VERBS = frozenset(Verb) - {Verb.RELOAD, Verb.RESET_FAILED, Verb.RESTART_STORE}
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    engines: frozenset[str] = frozenset()
+    """Pods whose engines may be other ones. Their containers may restart too: phase 2 is never excluded."""
+    stores: frozenset[str] = frozenset()
+    """Pods whose store may be another one in the same container."""
+    exits: frozenset[tuple[str, int]] = field(default_factory=frozenset)
+    """(pod, exit code) beside RESTARTED of those whose engines may change."""
+
+    def __or__(self, other: Reach) -> Reach:
+        return Reach(self.engines | other.engines, self.stores | other.stores, self.exits | other.exits)
+
+
+def reach_of_strike(strike: Strike, stage: Stage) -> Reach:
+    reach = Reach()
+    for timed in strike.faults:
+        reach |= reach_of(timed.fault, stage)
+    return reach
+
+
+def reach_of(fault: Fault, stage: Stage) -> Reach:
+    gang = frozenset(next((pods for pods in stage.gangs if fault.pod in pods), ()))
+    if fault.pod in stage.centre:
+        return _of_the_centre(fault, stage)
+    match fault:
+        case Kill(whom=Whom.STORE) | Freeze(whom=Whom.STORE):
+            # Its own policy starts it again; nothing declares that an engine minds.
+            return Reach(stores=frozenset({fault.pod}))
+        case Ask(verb=Verb.RESTART_STORE):
+            return Reach(stores=frozenset({fault.pod}))
+        case Kill(whom=Whom.WORKER) | Freeze(whom=Whom.WORKER):
+            return Reach()
+        case Kill(whom=Whom.FIRST):
+            return Reach(gang, exits=frozenset({(fault.pod, KILLED)}))
+        case Cut(peer=peer) if peer not in stage.controllers:
+            # Pods of these gangs say nothing to one another.
+            return Reach()
+        case FullDisk():
+            return Reach(exits=frozenset({(fault.pod, UNUSABLE)}))
+        case Ask(verb=Verb.DRAIN):
+            return Reach(gang, exits=frozenset({(fault.pod, ORDERLY)}))
+        case Ask(verb=Verb.STOP_STORE):
+            return Reach(gang, stores=frozenset({fault.pod}))
+        case Ask(verb=verb) if verb not in GANG_VERBS:
+            return Reach()
+        case NoDescriptors():
+            # A probe that cannot open a socket fails, and whoever does not answer may be restarted for it.
+            return Reach(gang, stores=frozenset({fault.pod}))
+        case _:
+            return Reach(gang)
+
+
+def _of_the_centre(fault: Fault, stage: Stage) -> Reach:
+    """Whatever happens to controllers and etcd, nobody who serves is touched, unless his path was cut too."""
+    match fault:
+        case Kill():
+            return Reach(exits=frozenset({(fault.pod, KILLED)}))
+        case Restart():
+            return Reach(exits=frozenset({(fault.pod, ORDERLY)}))
+        case FullDisk():
+            return Reach(exits=frozenset({(fault.pod, UNUSABLE)}))
+        case Freeze() | NoDescriptors() | OutOfMemory():
+            return Reach()
+        case _:
+            return Reach()
