@@ -324,7 +324,7 @@ def test_what_is_watched_and_swept() -> None:
     engine = replace(VLLM, shared_memory_patterns=("mine-*",), lock_patterns=("/l",), ports_to_free=(7000,))
     (plan,) = plans(engine)
     # v1/engine/core.py and v1/executor/multiproc_executor.py, set_process_title
-    assert plan.critical_processes == ("VLLM::EngineCore*", "VLLM::Worker*")
+    assert plan.critical_processes == ("VLLM::EngineCore*", "VLLM::Worker*", "VLLM::DPCoordinator*")
     assert set(plan.shared_memory_patterns) >= {"psm_*", "sem.mp-*", "vllm_offload_*.mmap", "vllm_mm_*", "mine-*"}
     assert plan.lock_patterns[-1] == "/l"
     assert plan.ports == (8000, 7000)

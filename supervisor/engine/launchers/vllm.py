@@ -31,7 +31,9 @@ PROGRAM = ("vllm", "serve")
 RPC_PORT = 1
 """Of the epoch's rendezvous ports, the one for data parallelism; the master port is the first."""
 
-CRITICAL_PROCESSES = ("VLLM::EngineCore*", "VLLM::Worker*")
+# The coordinator of data-parallel ranks is missed by a main process with several API servers, and by nobody where the
+# main process is the one API server (v1/utils.py, wait_for_completion_or_failure; seen with kill -9).
+CRITICAL_PROCESSES = ("VLLM::EngineCore*", "VLLM::Worker*", "VLLM::DPCoordinator*")
 # Segments and semaphores of Python's multiprocessing, as ranks that were killed did leave them; KV offload, encoder
 # cache, multimodal cache (vllm#54002); and NCCL's.
 SHARED_MEMORY = ("psm_*", "sem.mp-*", "vllm_offload_*.mmap", "vllm_ec_*.mmap", "vllm_mm_*", "nccl-*")
