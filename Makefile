@@ -6,14 +6,13 @@
 PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell $(p) -c \
 	'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
 
-# Two lanes, side by side: one works, the other mostly waits for processes. In each the tiers stand in the order in which
-# a failure says most, then whatever else lies under tests/.
-DECISIONS = $(addprefix tests/,unit virtual)
-TIERS = $(addprefix tests/,processes pods engines)
-OTHERS = $(filter-out $(DECISIONS) $(TIERS) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))) $(wildcard tests/test_*.py)
+# Two lanes, side by side and about equally long: where one waits for processes the other works. In each the tiers stand in
+# the order in which a failure says most; the second has whatever else lies under tests/.
+LANE_1 = $(addprefix tests/,unit virtual pods engines)
+LANE_2 = tests/processes $(filter-out $(LANE_1) tests/processes tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))) $(wildcard tests/test_*.py)
 PYTEST_ARGS ?=
 
-.PHONY: setup engines vllm manifest-tools demo test test-vllm test-decisions test-processes lint bench clean
+.PHONY: setup engines vllm manifest-tools demo test test-vllm lint bench clean
 
 setup: .venv/.installed
 
@@ -37,13 +36,10 @@ demo: setup engines
 	.venv/bin/podvisor demo
 
 test: setup engines manifest-tools lint
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-decisions test-processes
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-lane-1 test-lane-2
 
-test-decisions:
-	.venv/bin/python -m pytest $(PYTEST_ARGS) $(DECISIONS)
-
-test-processes:
-	.venv/bin/python -m pytest $(PYTEST_ARGS) $(TIERS) $(OTHERS)
+test-lane-%:
+	.venv/bin/python -m pytest $(PYTEST_ARGS) $(LANE_$*)
 
 # Real vLLM over pods; the timeline of every relaunch is printed.
 test-vllm: engines vllm
