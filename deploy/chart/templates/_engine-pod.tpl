@@ -23,10 +23,10 @@ spec:
   securityContext:
     {{- include "podvisor.securityContext.pod" . | nindent 4 }}
   initContainers:
-    # Engine images know nothing of podvisor: it comes beside them.
+    # Engine images know nothing of podvisor: it comes beside them. Not -a, because the volume itself belongs to root.
     - name: podvisor
       image: {{ .Values.podvisor.image }}
-      command: [cp, -a, /opt/podvisor/., /podvisor/]
+      command: [cp, -R, /opt/podvisor/., /podvisor/]
       securityContext:
         {{- include "podvisor.securityContext.container" . | nindent 8 }}
         readOnlyRootFilesystem: true
