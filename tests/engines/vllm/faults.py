@@ -1,4 +1,4 @@
-"""One fault, and what must be true after it."""
+"""Faults of vLLM's processes, and what must be true after each."""
 
 import time
 from collections.abc import Sequence
@@ -34,6 +34,22 @@ class Fault:
         for title in self.titles:
             process = look.pods[self.rank].titled(title, look.engine(self.rank))
             await gang.kill(self.rank, process.pid, self.signal)
+
+
+# Of one vLLM over two pods, tensor parallel.
+OVER_TWO_PODS = {"TENSOR_PARALLEL_SIZE": "2"}
+LEADER, FOLLOWER = 0, 1
+MAIN = "*bin/vllm serve*"
+CORE = "VLLM::EngineCore*"
+WORKER = "VLLM::Worker*"
+
+DEATHS = (
+    Fault("kill -9 of the leader's API server", LEADER, [MAIN]),
+    Fault("kill -9 of EngineCore", LEADER, [CORE]),
+    Fault("kill -9 of the leader's worker", LEADER, [WORKER]),
+    Fault("kill -9 of the headless follower", FOLLOWER, [MAIN]),
+    Fault("kill -9 of the follower's worker", FOLLOWER, [WORKER]),
+)
 
 
 async def relaunch_after(fault: Fault, gang: Gang, said: str) -> None:

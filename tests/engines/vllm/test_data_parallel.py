@@ -3,12 +3,11 @@ hang."""
 
 import pytest
 
-from tests.engines.vllm.faults import NO_GRACE, QUICK_CANARY, Fault, relaunch_after
+from tests.engines.vllm.faults import CORE, FOLLOWER, LEADER, MAIN, NO_GRACE, QUICK_CANARY, Fault, relaunch_after
 from tests.engines.vllm.gang import Stage
 
 pytestmark = [pytest.mark.pods, pytest.mark.vllm, pytest.mark.timeout(3600)]
 
-HEAD, OTHER = 0, 1
 A_RANK_IN_EACH_POD = f"""
 [Engine]
 DataParallel = "internal"
@@ -19,10 +18,10 @@ api-server-count = 1
 """
 
 FAULTS = (
-    Fault("kill -9 of the other pod's main process", OTHER, ["*bin/vllm serve*"]),
-    Fault("kill -9 of the other pod's rank", OTHER, ["VLLM::EngineCore*"]),
-    Fault("kill -9 of the coordinator", HEAD, ["VLLM::DPCoordinator*"]),
-    Fault("SIGSTOP of the other pod's rank", OTHER, ["VLLM::EngineCore*"], "STOP"),
+    Fault("kill -9 of the other pod's main process", FOLLOWER, [MAIN]),
+    Fault("kill -9 of the other pod's rank", FOLLOWER, [CORE]),
+    Fault("kill -9 of the coordinator", LEADER, ["VLLM::DPCoordinator*"]),
+    Fault("SIGSTOP of the other pod's rank", FOLLOWER, [CORE], "STOP"),
 )
 
 

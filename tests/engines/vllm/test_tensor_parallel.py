@@ -4,25 +4,24 @@ import time
 
 import pytest
 
-from tests.engines.vllm.faults import NO_GRACE, QUICK_CANARY, Fault, relaunch_after
+from tests.engines.vllm.faults import (
+    CORE,
+    DEATHS,
+    FOLLOWER,
+    LEADER,
+    MAIN,
+    NO_GRACE,
+    OVER_TWO_PODS,
+    QUICK_CANARY,
+    WORKER,
+    Fault,
+    relaunch_after,
+)
 from tests.engines.vllm.gang import LOAD_SEC, Gang, Look, Stage, check_relaunched, report, timeline
 from tests.pods.harness import eventually
 
 pytestmark = [pytest.mark.pods, pytest.mark.vllm, pytest.mark.timeout(3600)]
 
-OVER_TWO_PODS = {"TENSOR_PARALLEL_SIZE": "2"}
-LEADER, FOLLOWER = 0, 1
-MAIN = "*bin/vllm serve*"
-CORE = "VLLM::EngineCore*"
-WORKER = "VLLM::Worker*"
-
-DEATHS = (
-    Fault("kill -9 of the leader's API server", LEADER, [MAIN]),
-    Fault("kill -9 of EngineCore", LEADER, [CORE]),
-    Fault("kill -9 of the leader's worker", LEADER, [WORKER]),
-    Fault("kill -9 of the headless follower", FOLLOWER, [MAIN]),
-    Fault("kill -9 of the follower's worker", FOLLOWER, [WORKER]),
-)
 HANGS = (
     Fault("SIGSTOP of EngineCore", LEADER, [CORE], "STOP"),
     Fault("SIGSTOP of the follower", FOLLOWER, [MAIN, WORKER], "STOP"),
