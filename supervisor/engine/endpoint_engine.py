@@ -193,7 +193,7 @@ class EndpointEngine:
             unhealthy=complaint.reason if complaint is not None else None,
             ever_normal=state.ready_once,
             probe=complaint.probe if complaint is not None else "liveness",
-            exit=_exit_info(state),
+            exit=exit_info(state),
             device_fault=operation.device_fault,
         )
 
@@ -217,9 +217,12 @@ def _died(state: UnitState) -> bool:
     return state.state is RunState.FAILED and ending is not None and ending.asked_by is None
 
 
-def _exit_info(state: UnitState) -> ExitInfo | None:
+def exit_info(state: UnitState) -> ExitInfo | None:
+    """How the engine that is dead has ended, as far as that is known already."""
     if state.exit is not None:
         return ExitInfo(code=state.exit.code, signal=state.exit.signal, cause=why_dead(state))
+    if state.fault is not None:
+        return ExitInfo(code=state.fault.code, cause=state.fault.cause)  # its main process may live for a while yet
     if state.last_ending is None:
         return None
     ending = state.last_ending
