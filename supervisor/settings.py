@@ -76,6 +76,7 @@ FOREIGN: Foreign = {
         "max_phase2_fraction",
         "on_member_lost",
         "rejoin_timeout_sec",
+        "phase2_timeout_sec",
         "strategy_center_check_interval",
     }),
 }  # fmt: skip
