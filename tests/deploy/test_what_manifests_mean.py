@@ -282,9 +282,9 @@ def test_what_each_platform_does_with_a_container_that_ends_is_left_to_podvisor(
     by_name = {str(choice): deployed(choice, "sqlite") for choice in ENGINES}
     group = by_name["vllm-leaderworkerset"].one("LeaderWorkerSet", "podvisor-engine")["spec"]
     assert group["leaderWorkerTemplate"]["restartPolicy"] == "None"
-    assert (
-        by_name["vllm-statefulset"].one("StatefulSet", "podvisor-engine")["spec"]["podManagementPolicy"] == "Parallel"
-    )
+    stateful = by_name["vllm-statefulset"].one("StatefulSet", "podvisor-engine")["spec"]
+    assert stateful["podManagementPolicy"] == "Parallel"
+    assert stateful["updateStrategy"] == {"type": "OnDelete"}, "pods of a gang take a new template together"
     job = by_name["vllm-volcano"].one("Job", "podvisor-engine")["spec"]
     assert job["policies"] == [{"event": "PodFailed", "action": "RestartPod"}]
     restarts = {name: engine_pods(found)[0].spec["restartPolicy"] for name, found in by_name.items()}
