@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import trio
 
+from controller.api.exposition import Sources
 from controller.api.heartbeat_lane import BackToTheLane, HeartbeatLane, answering
 from controller.api.leader_routes import add_leader_route, refuse_once_lost, standby_app
 from controller.api.metrics_routes import add_metrics_route, of_caller
@@ -30,6 +31,7 @@ from controller.elections import election_of
 from controller.engines import Engines
 from controller.events import EventLog
 from controller.journal import Journal
+from controller.kubernetes.kubernetes import Make, kubernetes_of
 from controller.lead import lead
 from controller.model.selection import ENGINE_RELAUNCH
 from controller.operators import Operators
@@ -69,6 +71,7 @@ async def compose(
     find_leader: Callable[[], Leader | None] = lambda: None,
     engines: Engines | None = None,
     offers: Mapping[str, Offer] = MappingProxyType({}),
+    make_kubernetes: Make | None = None,
 ) -> Controller:
     """A fresh controller from what the store holds; `offers`: strategies of others. Raises Deposed."""
     store = leadership.store
@@ -93,17 +96,21 @@ async def compose(
         routes, lambda: wire.LeaderView(role="leader", term=registry.terms.current, leader=leadership.url or None)
     )
     refuse_once_lost(routes, leadership, find_leader)
-    add_metrics_route(routes, of_caller(registry), Role.READ)
+    kubernetes = make_kubernetes(registry, journal, leadership) if make_kubernetes else None
+    sources = Sources(registry, kubernetes.trouble if kubernetes else None)
+    add_metrics_route(routes, of_caller(sources), Role.READ)
     add_openapi_route(routes)
-    center = Center(registry, supervisors, leadership, journal, strategies)
-    return Controller(leadership, registry, events, supervisors, center, routes, answering(reception, tokens))
+    beside = kubernetes.run if kubernetes else trio.sleep_forever
+    center = Center(registry, supervisors, leadership, journal, strategies, beside)
+    return Controller(leadership, registry, events, supervisors, center, routes, answering(reception, tokens), sources)
 
 
 async def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; a second one hurries.
 
-    Raises CannotListen, TokenError and TlsError before anything has begun.
+    Raises CannotListen, TokenError, TlsError and NotInACluster before anything has begun.
     """
+    make_kubernetes = kubernetes_of(settings.kubernetes, os.environ)
     tokens = None
     if settings.auth.token_file:
         tokens = TokenFile(Path(settings.auth.token_file), trio.current_time())
@@ -135,6 +142,7 @@ async def main(settings: Settings) -> None:
             is_ready,
             lambda: election.leader,
             offers=third_party.offers,
+            make_kubernetes=make_kubernetes,
         )
 
     door = Door(standby_app(lambda: election.leader, is_ready))
@@ -144,7 +152,7 @@ async def main(settings: Settings) -> None:
         async with trio.open_nursery() as servers:
             lane = HeartbeatLane(door.answer_heartbeat)
             url = await servers.start(partial(serve, BackToTheLane(door), listener, stop, tls, lane=lane))
-            probes = probe_app(is_ready, lambda: door.controller.registry if door.controller else None)
+            probes = probe_app(is_ready, lambda: door.controller.sources if door.controller else None)
             probe_url = await servers.start(serve, probes, probe_listener, stop)
             log.info("the controller serves", extra={"url": url, "probe_url": probe_url, "pid": os.getpid()})
             await stop.wait()

@@ -5,7 +5,7 @@ Woken by the registry's events; once in a while it lets the registry look at wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import trio
@@ -37,13 +37,16 @@ class Center:
         leadership: Leadership,
         journal: Journal,
         strategies: Mapping[str, Strategy],
+        beside: Callable[[], Awaitable[None]] = trio.sleep_forever,
     ) -> None:
+        """`beside` runs as long as this does, and nothing waits for it."""
         self._registry = registry
         self._supervisors = supervisors
         self._leadership = leadership
         self._store = leadership.store
         self._journal = journal
         self._strategies = strategies
+        self._beside = beside
 
     async def run(self) -> None:
         """Until cancelled; each recovery then cleans up after itself, all at the same time."""
@@ -51,6 +54,7 @@ class Center:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._tick)
                 nursery.start_soon(self._journal.run)
+                nursery.start_soon(self._beside)
                 while True:
                     # Taken before the look, so that nothing is missed.
                     attention = self._registry.attention

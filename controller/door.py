@@ -9,6 +9,7 @@ from typing import cast
 
 from quart_trio import QuartTrio
 
+from controller.api.exposition import Sources
 from controller.api.heartbeat_lane import Answer
 from controller.api.routes import Routes
 from controller.center import Center
@@ -31,6 +32,8 @@ class Controller:
     routes: Routes
     answer_heartbeat: Answer
     """Beside the application."""
+    sources: Sources
+    """What is measured."""
 
     @property
     def app(self) -> QuartTrio:

@@ -174,6 +174,10 @@ class Registry(Roster):
             entry.recovery.inbox.post(MemberSilent(member.key))
         self.consider(entry, now)
 
+    def doubt(self, entry: Entry, member: MemberKey) -> None:
+        """Something else than its silence says that it is gone: it is asked directly, which alone is believed."""
+        self._ask(entry, AskDirectly((member,)))
+
     # --- devices -------------------------------------------------------------------------------------------
 
     def device_reported(self, entry: Entry, fault: Fault, now: float) -> None:

@@ -16,6 +16,7 @@ from supervisor.settings_file import (
     one_of,
     setting,
     text,
+    text_list,
     url,
     url_list,
     word,
@@ -169,6 +170,25 @@ class TlsSection:
     client_ca: str = setting(text, "", "CA that has signed the certificates of all others")
 
 
+@dataclass(frozen=True, slots=True)
+class KubernetesSection:
+    """The optional client of the Kubernetes API: without it podvisor needs no permission there."""
+
+    enable: bool = setting(
+        boolean, False, "tell pods of their instance through the Kubernetes API, delete stranded ones"
+    )
+    events: bool = setting(boolean, True, "write Events on pods and on their owners")
+    conditions: bool = setting(boolean, True, "keep the condition podvisor.io/InstanceActive on each pod")
+    delete_pods: bool = setting(boolean, True, "delete a pod whose container did not restart in phase 2")
+    namespaces: tuple[str, ...] = setting(text_list, (), "of the pods; default: that of this controller")
+    pod_selector: str = setting(text, "", "label selector of the pods that are looked at; default: all there")
+    timeout_sec: float = setting(duration(1, 60), 10.0, "of one request")
+    api_url: str | None = setting(url, None, "of the API; default: as the cluster tells its pods")
+    service_account_dir: str = setting(
+        word, "/var/run/secrets/kubernetes.io/serviceaccount", "directory of token, namespace and ca.crt"
+    )
+
+
 SECTIONS: Mapping[str, type] = {
     "controller": ControllerSection,
     "etcd": EtcdSection,
@@ -178,4 +198,5 @@ SECTIONS: Mapping[str, type] = {
     "limits": LimitsSection,
     "auth": AuthSection,
     "tls": TlsSection,
+    "kubernetes": KubernetesSection,
 }

@@ -29,6 +29,7 @@ from controller.sections import (
     EtcdSection,
     FaultToleranceSection,
     InstanceSection,
+    KubernetesSection,
     LimitsSection,
     PdSection,
     TlsSection,
@@ -57,6 +58,7 @@ class Settings:
     limits: LimitsSection = field(default_factory=LimitsSection)
     auth: AuthSection = field(default_factory=AuthSection)
     tls: TlsSection = field(default_factory=TlsSection)
+    kubernetes: KubernetesSection = field(default_factory=KubernetesSection)
 
     def policy(self) -> Policy:
         """The numbers by which the decisions are made."""
@@ -122,4 +124,5 @@ def load(path: Path | None, environment: Mapping[str, str], *, foreign: Foreign 
         limits=build(LimitsSection, values["limits"]),
         auth=build(AuthSection, values["auth"]),
         tls=build(TlsSection, values["tls"]),
+        kubernetes=build(KubernetesSection, values["kubernetes"]),
     )

@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from controller.entry import Entry
+from controller.kubernetes.trouble import Trouble
 from controller.model.instance import InstanceStatus
 from controller.registry import Registry
 from supervisor.version import VERSION
@@ -41,6 +42,24 @@ class StepGauges:
 
 
 @dataclass(frozen=True, slots=True)
+class ApiCounts:
+    """Of the Kubernetes API, where its client is switched on; nothing of any namespace."""
+
+    requests: Mapping[tuple[str, str], int]
+    """By what was written or read, and what came of it."""
+    dropped: Mapping[str, int]
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is measured of a controller that leads."""
+
+    registry: Registry
+    kubernetes: Trouble | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One moment of a controller that leads."""
 
@@ -48,9 +67,11 @@ class Snapshot:
     outcomes: Mapping[tuple[str, str, str], int]
     """By namespace, job and outcome."""
     steps: tuple[StepGauges, ...]
+    kubernetes: ApiCounts | None = None
 
 
-def snapshot(registry: Registry, may_see: Callable[[str], bool], now: float) -> Snapshot:
+def snapshot(sources: Sources, may_see: Callable[[str], bool], now: float) -> Snapshot:
+    registry, api = sources.registry, sources.kubernetes
     runs = registry.run_metrics
     return Snapshot(
         instances=tuple(
@@ -67,7 +88,13 @@ def snapshot(registry: Registry, may_see: Callable[[str], bool], now: float) -> 
             for (namespace, step), durations in runs.steps.items()
             if may_see(namespace)
         ),
+        kubernetes=_api_counts(api) if api else None,
     )
+
+
+def _api_counts(api: Trouble) -> ApiCounts:
+    requests = {(str(what), str(result)): count for (what, result), count in api.requests.items()}
+    return ApiCounts(requests, {str(what): count for what, count in api.dropped.items()}, api.deleted)
 
 
 def _instance(registry: Registry, entry: Entry, now: float) -> InstanceGauges:
@@ -94,6 +121,8 @@ class FleetCollector(Collector):
         if self._seen is not None:
             yield from _instances(self._seen.instances)
             yield from _runs(self._seen)
+            if self._seen.kubernetes is not None:
+                yield from _kubernetes(self._seen.kubernetes)
 
 
 def _instances(instances: tuple[InstanceGauges, ...]) -> Iterator[Metric]:
@@ -127,3 +156,18 @@ def _runs(seen: Snapshot) -> Iterator[Metric]:
     for one in seen.steps:
         steps.add_metric((one.namespace, one.step), list(one.buckets), one.sum)
     yield from (relaunches, steps)
+
+
+def _kubernetes(api: ApiCounts) -> Iterator[Metric]:
+    requests = CounterMetricFamily(
+        "podvisor_kubernetes_requests", "To the Kubernetes API, by what came of them.", labels=("what", "result")
+    )
+    for labels, count in api.requests.items():
+        requests.add_metric(labels, count)
+    dropped = CounterMetricFamily(
+        "podvisor_kubernetes_dropped", "Never written: the API was away for too long, or said no.", labels=("what",)
+    )
+    for what, count in api.dropped.items():
+        dropped.add_metric((what,), count)
+    yield from (requests, dropped)
+    yield CounterMetricFamily("podvisor_kubernetes_pods_deleted", "Their containers did not restart.", api.deleted)

@@ -8,10 +8,9 @@ from functools import partial
 import trio
 from quart import Response, request
 
-from controller.api.exposition import FleetCollector, Snapshot, snapshot
+from controller.api.exposition import FleetCollector, Snapshot, Sources, snapshot
 from controller.api.routes import Routes
 from controller.api.tenancy import may_see
-from controller.registry import Registry
 from supervisor.shared.exposition import exposition
 from supervisor.shared.http_app import caller
 from supervisor.shared.tokens import Role
@@ -30,21 +29,21 @@ def add_metrics_route(routes: Routes, measure: Callable[[], Snapshot | None], ro
         return Response(text, content_type=content_type)
 
 
-def of_caller(registry: Registry) -> Callable[[], Snapshot]:
+def of_caller(sources: Sources) -> Callable[[], Snapshot]:
     """What the caller may see."""
 
     def measure() -> Snapshot:
         rights = caller()
-        return snapshot(registry, lambda namespace: may_see(rights, namespace), trio.current_time())
+        return snapshot(sources, lambda namespace: may_see(rights, namespace), trio.current_time())
 
     return measure
 
 
-def of_everything(registry: Callable[[], Registry | None]) -> Callable[[], Snapshot | None]:
-    """`registry` is that of the controller that leads now, if one does."""
+def of_everything(sources: Callable[[], Sources | None]) -> Callable[[], Snapshot | None]:
+    """`sources` are those of the controller that leads now, if one does."""
 
     def measure() -> Snapshot | None:
-        found = registry()
+        found = sources()
         return None if found is None else snapshot(found, lambda _: True, trio.current_time())
 
     return measure

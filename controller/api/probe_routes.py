@@ -7,9 +7,9 @@ from collections.abc import Callable
 from quart import Response
 from quart_trio import QuartTrio
 
+from controller.api.exposition import Sources
 from controller.api.metrics_routes import add_metrics_route, of_everything
 from controller.api.routes import Routes
-from controller.registry import Registry
 
 PLAIN = ("text/plain",)
 UPSTREAM_LIVE = "/liveness"
@@ -34,9 +34,9 @@ def add_probe_routes(routes: Routes, is_ready: Callable[[], bool], *, live: str,
             return Response("not ready\n", 503, content_type="text/plain")
 
 
-def probe_app(is_ready: Callable[[], bool], registry: Callable[[], Registry | None] = lambda: None) -> QuartTrio:
-    """The plain application of the probe port; `registry` is that of the controller that leads here, if one does."""
+def probe_app(is_ready: Callable[[], bool], sources: Callable[[], Sources | None] = lambda: None) -> QuartTrio:
+    """The plain application of the probe port; `sources` are those of the controller that leads here, if one does."""
     routes = Routes("controller-probes", None)
     add_probe_routes(routes, is_ready, live="/livez", ready=("/readyz",))
-    add_metrics_route(routes, of_everything(registry), None)
+    add_metrics_route(routes, of_everything(sources), None)
     return routes.app

@@ -13,6 +13,7 @@ import click
 import trio
 
 from controller.app import main
+from controller.kubernetes.service_account import NotInACluster
 from controller.settings import Settings, load
 from controller.store.base import CannotOpen
 from supervisor.settings_file import ConfigurationError
@@ -79,7 +80,7 @@ def _run(settings: Settings) -> int:
     except CannotListen as error:
         log.error("%s", error)
         return EXIT_FAILED
-    except (TlsError, TokenError, CannotOpen) as error:
+    except (TlsError, TokenError, NotInACluster, CannotOpen) as error:
         log.error("%s", error)
         return EXIT_CONFIGURATION
     except Exception:

@@ -16,6 +16,7 @@ from controller.app import compose
 from controller.door import Controller, Door
 from controller.election import Election, Leadership, MemoryElection
 from controller.engines import Engines
+from controller.kubernetes.kubernetes import Make
 from controller.lead import lead
 from controller.model.instance import Instance, InstanceStatus
 from controller.model.settings import OnMemberLost, RelaunchSettings
@@ -54,6 +55,8 @@ class World:
     """Every controller that was composed, in order: one for each leadership."""
     offers: Mapping[str, Offer] = field(default_factory=dict)
     """Strategies of third parties."""
+    make_kubernetes: Make | None = None
+    """Its client of the Kubernetes API; None: it has none."""
     _running: trio.CancelScope | None = None
     _is_paused: bool = False
     _ended: trio.Event = field(default_factory=trio.Event)
@@ -76,7 +79,15 @@ class World:
         async def fresh(leadership: Leadership) -> Controller:
             supervisors = Supervisors(transport=lambda: self.network.transport(HOST))
             engines = Engines(lambda: self.network.transport(HOST))
-            life = await compose(self.policy, leadership, supervisors, None, engines=engines, offers=self.offers)
+            life = await compose(
+                self.policy,
+                leadership,
+                supervisors,
+                None,
+                engines=engines,
+                offers=self.offers,
+                make_kubernetes=self.make_kubernetes,
+            )
             self.lives.append(life)
             if len(self.lives) == before + 1:
                 task_status.started()
@@ -181,6 +192,7 @@ async def open_world(
     policy: Policy | None = None,
     elect: Callable[[], Election] | None = None,
     offers: Mapping[str, Offer] | None = None,
+    kubernetes: Callable[[MemoryNetwork], Make] | None = None,
 ) -> AsyncIterator[World]:
     """A network and a controller; gangs are added by the test. Ends with the block."""
     async with (
@@ -189,6 +201,7 @@ async def open_world(
         trio.open_nursery() as nursery,
     ):
         world = World(network, nursery, policy or Policy(), client, elect=elect, offers=offers or {})
+        world.make_kubernetes = kubernetes(network) if kubernetes else None
         await world.start_controller()
         yield world
         nursery.cancel_scope.cancel(reason="the test is over")

@@ -110,6 +110,9 @@ class FakeSupervisor:
         self.ip = ip
         self._own = identity or {}
         self.job_name = job_name
+        self.pod_name = f"{job_name}-{node_index}"
+        self.pod_uid = f"uid-{ip}"
+        """Another once its pod is another."""
         self.script = script or Script()
         self.history = history
         self.boots = 0
@@ -276,7 +279,8 @@ class FakeSupervisor:
             "epoch": self.highest_epoch,
             "term": self.highest_term,
             "boot_id": self.boot_id,
-            "pod_uid": f"uid-{self.ip}",
+            "pod_name": self.pod_name,
+            "pod_uid": self.pod_uid,
             "node_index": self.node_index,
             "protocol": None if self.script.seed_only else wire.PROTOCOL,
             "features": self._features(),
@@ -335,7 +339,7 @@ class FakeSupervisor:
             ip=self.ip,
             status={str(self.endpoint_id): self.status},
             nm_port=str(PORT),
-            pod_uid=f"uid-{self.ip}",
+            pod_uid=self.pod_uid,
             epoch=self.epoch,
             term=self.highest_term,
             boot_id=self.boot_id,

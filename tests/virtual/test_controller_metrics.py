@@ -32,7 +32,7 @@ def parsed(text: str) -> Samples:
 
 
 def measured(world: World) -> Samples:
-    seen = snapshot(world.it.registry, lambda _: True, trio.current_time())
+    seen = snapshot(world.it.sources, lambda _: True, trio.current_time())
     return parsed(exposition(FleetCollector(seen), None)[0].decode())
 
 
@@ -72,7 +72,7 @@ async def test_an_instance_is_measured_and_its_runs_are_counted(autojump_clock: 
 
 async def test_the_api_and_the_probe_port_serve_it(autojump_clock: MockClock) -> None:
     async with open_world() as world:
-        world.network.listen("controller", 1027, probe_app(lambda: True, lambda: world.it.registry))
+        world.network.listen("controller", 1027, probe_app(lambda: True, lambda: world.it.sources))
         world.network.listen("standby", 1027, probe_app(lambda: True))
         for url, leads in (("", 1), ("http://controller:1027", 1), ("http://standby:1027", 0)):
             # A thread works while this clock jumps, so that no time-out may be running.

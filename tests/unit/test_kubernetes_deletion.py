@@ -1,0 +1,146 @@
+"""Which pods may be deleted, how many, and never twice; by tables, and by any order of what may happen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.model.instance import Hold, Holder, Instance, InstanceStatus, strand
+from controller.model.kubernetes.deletion import Admitted, Verdict, admitted, is_wanted, judge, withdrawn
+from controller.model.kubernetes.pods import Pod, PodRef
+from controller.model.member import Member
+from controller.model.settings import FleetSettings, InstanceSettings
+from tests.unit.controller_gang import serving
+
+NOW = 10_000.0
+FLEET, SETTINGS = FleetSettings(), InstanceSettings()
+
+
+def ref(index: int, uid: str = "") -> PodRef:
+    return PodRef("default", f"llama-{index}", uid or f"uid-{index}")
+
+
+def _in_pod(member: Member, index: int, first: int) -> Member:
+    return replace(member, pod_name=f"llama-{first + index}", pod_uid=f"uid-{first + index}")
+
+
+def stranded(*indexes: int, size: int = 4, first: int = 0, **changes: object) -> Instance:
+    """An instance that is INACTIVE, some of whose members did not come back."""
+    served = serving(size)
+    members = tuple(_in_pod(member, index, first) for index, member in enumerate(served.members))
+    instance = replace(served, members=members, status=InstanceStatus.INACTIVE, **changes)  # type: ignore[arg-type]
+    return strand(instance, {members[index].key for index in indexes})
+
+
+def allowed(*instances: Instance, before: tuple[Admitted, ...] = (), now: float = NOW) -> list[PodRef]:
+    return [each.ref for each in admitted(instances, before, now, FLEET, SETTINGS)]
+
+
+def test_who_is_stranded_and_silent_is_deleted_and_nobody_else() -> None:
+    assert allowed(stranded()) == []
+    assert allowed(stranded(1)) == [ref(1)]
+    assert allowed(stranded(1), now=5.0) == [], "it was heard a moment ago"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"held": Hold(Holder.OPERATOR, "new cards")},
+        {"held": Hold(Holder.FLEET, "a shared cause")},
+        {"terminating": "by an operator"},
+    ],
+)
+def test_what_somebody_else_decides_about_is_theirs(changes: dict[str, object]) -> None:
+    assert allowed(stranded(1, **changes)) == []
+
+
+@pytest.mark.parametrize("status", [InstanceStatus.ACTIVE, InstanceStatus.DELETED])
+def test_an_instance_that_serves_or_is_no_more_has_lost_nobody(status: InstanceStatus) -> None:
+    assert allowed(replace(stranded(1), status=status)) == []
+
+
+def test_a_member_in_no_pod_cannot_be_deleted() -> None:
+    bare = stranded(1)
+    members = tuple(replace(member, pod_uid=None) for member in bare.members)
+    assert allowed(replace(bare, members=members)) == []
+
+
+def test_two_at_least_and_a_fraction_of_a_large_fleet_at_a_time() -> None:
+    assert allowed(stranded(0, 1, 2)) == [ref(0), ref(1)]
+    assert len(allowed(stranded(*range(10), size=20))) == 6
+
+
+def test_the_others_follow_when_the_window_has_passed() -> None:
+    broken = stranded(0, 1, 2)
+    first = admitted([broken], (), NOW, FLEET, SETTINGS)
+    again = admitted([broken], first, NOW + 599, FLEET, SETTINGS)
+    assert again == first
+    assert {each.ref for each in admitted([broken], first, NOW + 601, FLEET, SETTINGS)} == {ref(0), ref(1), ref(2)}
+
+
+def test_what_came_to_nothing_may_be_tried_again() -> None:
+    first = admitted([stranded(1)], (), NOW, FLEET, SETTINGS)
+    assert allowed(stranded(1), before=withdrawn(first, ref(1))) == [ref(1)]
+
+
+def test_it_is_asked_once_more_before_it_is_done() -> None:
+    assert is_wanted(stranded(1), ref(1), NOW, SETTINGS)
+    assert not is_wanted(stranded(1), ref(1, "uid-of-the-next"), NOW, SETTINGS)
+    assert not is_wanted(stranded(2), ref(1), NOW, SETTINGS)
+    assert not is_wanted(stranded(1, held=Hold(Holder.OPERATOR, "")), ref(1), NOW, SETTINGS)
+
+
+POD = Pod(ref(1), "42")
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (POD, Verdict.DELETE),
+        (None, Verdict.OVER),
+        (replace(POD, ref=ref(1, "uid-of-the-next")), Verdict.OVER),
+        (replace(POD, is_being_deleted=True), Verdict.OVER),
+        (replace(POD, is_restarting=True), Verdict.LATER),
+        (replace(POD, is_restarting=True, is_being_deleted=True), Verdict.OVER),
+    ],
+)
+def test_the_pod_itself_is_judged_last(found: Pod | None, verdict: Verdict) -> None:
+    assert judge(found, ref(1)) is verdict
+
+
+STATES = st.builds(
+    lambda indexes, is_held, is_active: replace(
+        stranded(*indexes, size=8),
+        held=Hold(Holder.OPERATOR, "") if is_held else None,
+        status=InstanceStatus.ACTIVE if is_active else InstanceStatus.INACTIVE,
+    ),
+    st.sets(st.integers(0, 7)),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@given(st.lists(st.tuples(STATES, st.floats(0, 400)), max_size=40))
+def test_whatever_happens_nobody_is_deleted_twice_and_never_too_many(steps: list[tuple[Instance, float]]) -> None:
+    known: tuple[Admitted, ...] = ()
+    made: list[Admitted] = []
+    now = NOW
+    last: set[PodRef] = set()
+    for instance, later in steps:
+        now += later
+        after = admitted([instance], known, now, FLEET, SETTINGS)
+        new = [each for each in after if each not in known]
+        still = {PodRef("default", member.pod_name or "", member.pod_uid or "") for member in instance.members}
+        asked = {member.pod_uid for member in instance.members if member.stranded}
+        assert all(each.ref in still and each.ref.uid in asked for each in new)
+        assert not new or (not instance.held and instance.status is InstanceStatus.INACTIVE)
+        # One that stays stranded is never admitted again, whatever time passes.
+        assert not {each.ref for each in new} & {each.ref for each in known}
+        made += new
+        window = [each for each in made if now - each.at < FLEET.window_sec]
+        assert len(window) <= max(2, int(0.3 * len(instance.members)))
+        known, last = after, {each.ref for each in after}
+    assert len(last) == len(known)

@@ -1,0 +1,227 @@
+"""The last resort: a pod whose container did not restart in phase 2 is deleted, that one and no other, and once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from controller.model.settings import OnMemberLost, RelaunchSettings
+from controller.policy import Policy
+from controller.store.base import Deposed
+from tests.support.fake_kubernetes.errors import ApiError
+from tests.support.fake_kubernetes.objects import PODS
+from tests.support.fake_supervisor import FakeSupervisor
+from tests.support.killed_journal import journal_in
+from tests.support.kubernetes_world import KubernetesWorld, open_kubernetes_world
+
+# httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
+
+QUICK = Policy(relaunch=RelaunchSettings(on_member_lost=OnMemberLost.RESTART_ALL, phase2_timeout_sec=60))
+"""A lost member is not waited for in place: stranded a good minute after it was heard last."""
+DELETE = "DELETE /api/v1/namespaces/default/pods/"
+
+
+def deletions(here: KubernetesWorld) -> list[str]:
+    """Which pods were to be deleted, by how many requests."""
+    return [each.removeprefix(DELETE) for each in here.fake.requests if each.startswith(DELETE)]
+
+
+def is_stranded(here: KubernetesWorld, supervisor: FakeSupervisor) -> bool:
+    return any(member.stranded and member.ip == supervisor.ip for member in here.world.instance().members)
+
+
+async def serving(here: KubernetesWorld, size: int = 2) -> list[FakeSupervisor]:
+    """A gang that serves, and whose pods are replaced when they are deleted."""
+    here.replace_deleted_pods()
+    gang = here.add_gang(size=size)
+    await here.world.until_active()
+    await here.world.until(lambda: here.condition("job-0") == ("True", "Active"))
+    return gang
+
+
+async def test_a_hanging_pod_is_deleted_and_the_instance_serves_again(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with open_kubernetes_world(tmp_path) as here:
+        gang = await serving(here)
+        first, before, hung_at = here.world.instance(), here.uid("job-1"), trio.current_time()
+        here.deaf(gang[1])
+        again = await here.world.until_active(epoch=2)
+        assert again.id == first.id
+        assert deletions(here) == ["job-1"]
+        assert here.uid("job-1") != before
+        assert here.uid("job-0") == first.members[0].pod_uid
+        assert here.reasons("job-1") >= {"AssembleDone"}
+        assert "PodDeleted" in here.reasons("job")
+        # 300 s in place, 300 s in phase 2, and the pod's own grace period.
+        assert 600 < trio.current_time() - hung_at < 700
+        await trio.sleep(1200)
+        assert deletions(here) == ["job-1"]
+
+
+async def test_a_member_that_is_heard_of_again_keeps_its_pod(autojump_clock: MockClock, tmp_path: Path) -> None:
+    async with open_kubernetes_world(tmp_path, policy=QUICK) as here:
+        gang = await serving(here)
+        here.fake.faults.hang = True
+        script = gang[1].script
+        here.deaf(gang[1])
+        await here.world.until(lambda: is_stranded(here, gang[1]))
+        await trio.sleep(30)
+        gang[1].script, gang[1].mute = script, False
+        await here.world.until(lambda: not is_stranded(here, gang[1]))
+        here.fake.faults.hang = False
+        await trio.sleep(300)
+        assert deletions(here) == []
+
+
+async def test_no_more_are_deleted_at_a_time_than_the_fleets_brake_allows(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with open_kubernetes_world(tmp_path, policy=QUICK) as here:
+        gang = await serving(here, size=5)
+        for each in gang[1:]:
+            here.deaf(each)
+        await here.world.until(lambda: len(deletions(here)) == 2)
+        at = trio.current_time()
+        await trio.sleep(550)
+        assert len(deletions(here)) == 2
+        await here.world.until_active(epoch=2)
+        assert trio.current_time() - at > 600
+        assert sorted(deletions(here)) == ["job-1", "job-2", "job-3", "job-4"]
+
+
+async def test_a_deposed_leader_deletes_nothing(
+    autojump_clock: MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_kubernetes_world(tmp_path, policy=QUICK, elect=journal_in(tmp_path / "journal")) as here:
+        gang = await serving(here)
+        here.fake.faults.hang = True
+        here.deaf(gang[1])
+        await here.world.until(lambda: is_stranded(here, gang[1]))
+        await trio.sleep(20)
+        lives = len(here.world.lives)
+
+        async def deposed(_: object) -> None:
+            raise Deposed("another leads")
+
+        monkeypatch.setattr(here.world.it.leadership.store, "save_instance", deposed)
+        here.fake.faults.hang = False
+        await here.world.until(lambda: len(here.world.lives) > lives)
+        assert deletions(here) == [], "what was to be done is the next leader's"
+        await here.world.until_active(epoch=2)
+        assert deletions(here) == ["job-1"]
+
+
+async def test_the_next_life_of_the_controller_deletes_what_the_last_could_not(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with open_kubernetes_world(tmp_path, policy=QUICK, elect=journal_in(tmp_path / "journal")) as here:
+        gang = await serving(here)
+        here.fake.faults.refuse = ApiError(503, "away")
+        here.deaf(gang[1])
+        await here.world.until(lambda: is_stranded(here, gang[1]))
+        await here.world.stop_controller()
+        here.fake.faults.refuse = None
+        await here.world.start_controller()
+        await here.world.until_active(epoch=2)
+        assert deletions(here) == ["job-1"]
+
+
+async def test_a_pod_that_somebody_deletes_already_is_left_to_them(autojump_clock: MockClock, tmp_path: Path) -> None:
+    async with open_kubernetes_world(tmp_path, policy=QUICK) as here:
+        gang = await serving(here)
+        here.fake.objects.ended_gracefully = lambda _: None
+        here.deaf(gang[1])
+        here.fake.objects.delete(PODS, "default", "job-1", {})
+        await here.world.until(lambda: is_stranded(here, gang[1]))
+        await trio.sleep(900)
+        assert deletions(here) == []
+
+
+async def test_a_container_that_the_kubelet_is_about_to_start_again_is_waited_for(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with open_kubernetes_world(tmp_path, policy=QUICK) as here:
+        gang = await serving(here)
+        here.deaf(gang[1])
+        found = here.fake.objects.pod("job-1")
+        found["status"]["containerStatuses"] = [
+            {"name": "engine", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+        ]
+        here.fake.objects.replace(PODS, "default", "job-1", found)
+        await here.world.until(lambda: is_stranded(here, gang[1]))
+        await trio.sleep(300)
+        assert deletions(here) == []
+        found = here.fake.objects.pod("job-1")
+        found["status"]["containerStatuses"] = [{"name": "engine", "state": {"running": {}}}]
+        here.fake.objects.replace(PODS, "default", "job-1", found)
+        await here.world.until_active(epoch=2)
+        assert deletions(here) == ["job-1"]
+
+
+async def test_a_pod_that_changes_while_it_is_judged_is_judged_again(autojump_clock: MockClock, tmp_path: Path) -> None:
+    async with open_kubernetes_world(tmp_path, policy=QUICK, conditions=False, events=False) as here:
+        here.replace_deleted_pods()
+        gang = here.add_gang()
+        await here.world.until_active()
+        here.fake.faults.slow_sec = 2.0
+        here.deaf(gang[1])
+        await here.world.until(lambda: deletions(here) == ["job-1"])
+        here.fake.objects.replace(PODS, "default", "job-1", here.fake.objects.pod("job-1"))
+        await here.world.until_active(epoch=2)
+        assert deletions(here) == ["job-1", "job-1"]
+
+
+async def test_a_deletion_whose_answer_was_lost_is_not_asked_for_again(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with open_kubernetes_world(tmp_path, policy=QUICK, conditions=False, events=False) as here:
+        here.replace_deleted_pods()
+        gang = here.add_gang()
+        await here.world.until_active()
+        here.fake.faults.swallow = 1
+        here.deaf(gang[1])
+        await here.world.until_active(epoch=2)
+        assert deletions(here) == ["job-1"]
+
+
+async def test_without_the_permission_it_goes_on_asking_once_a_minute(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with open_kubernetes_world(tmp_path, policy=QUICK, conditions=False, events=False) as here:
+        here.replace_deleted_pods()
+        gang = here.add_gang()
+        await here.world.until_active()
+        here.fake.faults.refuse_writes = ApiError(403, "pods is forbidden")
+        here.deaf(gang[1])
+        await here.world.until(lambda: is_stranded(here, gang[1]))
+        await trio.sleep(600)
+        assert 9 <= len(deletions(here)) <= 11
+        here.fake.faults.refuse_writes = None
+        await here.world.until_active(epoch=2)
+
+
+async def test_what_an_operator_holds_is_not_touched(autojump_clock: MockClock, tmp_path: Path) -> None:
+    async with open_kubernetes_world(tmp_path, policy=QUICK) as here:
+        gang = await serving(here)
+        here.fake.faults.hang = True
+        here.deaf(gang[1])
+        await here.world.until(lambda: is_stranded(here, gang[1]))
+        held = await here.world.client.post(f"/v1/instances/{here.world.instance().id}/hold", json={})
+        assert held.status_code == 202, held.text
+        here.fake.faults.hang = False
+        await trio.sleep(900)
+        assert deletions(here) == []
+
+
+async def test_when_all_are_silent_nobody_is_deleted(autojump_clock: MockClock, tmp_path: Path) -> None:
+    """It may be us who are cut off."""
+    async with open_kubernetes_world(tmp_path, policy=QUICK) as here:
+        for each in await serving(here):
+            here.deaf(each)
+        await trio.sleep(1800)
+        assert deletions(here) == []
