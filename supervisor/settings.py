@@ -54,6 +54,7 @@ FOREIGN: Foreign = {
     "controller": None,
     "etcd": None,
     "instance": None,
+    "kubernetes": None,
     "limits": None,
     "pd": None,
     "fault_tolerance_config": frozenset({

@@ -13,7 +13,7 @@ from controller.model.kubernetes.deletion import Admitted, Verdict, admitted, is
 from controller.model.kubernetes.pods import Pod, PodRef
 from controller.model.member import Member
 from controller.model.settings import FleetSettings, InstanceSettings
-from tests.unit.controller_gang import serving
+from tests.unit.controller_gang import observe, seen, serving
 
 NOW = 10_000.0
 FLEET, SETTINGS = FleetSettings(), InstanceSettings()
@@ -27,6 +27,14 @@ def _in_pod(member: Member, index: int, first: int) -> Member:
     return replace(member, pod_name=f"llama-{first + index}", pod_uid=f"uid-{first + index}")
 
 
+def heard(instance: Instance, now: float) -> Instance:
+    """By whoever is not stranded."""
+    for member in instance.members:
+        if not member.stranded:
+            instance = observe(instance, member.key, seen(instance, member.key, now))
+    return instance
+
+
 def stranded(*indexes: int, size: int = 4, first: int = 0, **changes: object) -> Instance:
     """An instance that is INACTIVE, some of whose members did not come back."""
     served = serving(size)
@@ -36,7 +44,15 @@ def stranded(*indexes: int, size: int = 4, first: int = 0, **changes: object) ->
 
 
 def allowed(*instances: Instance, before: tuple[Admitted, ...] = (), now: float = NOW) -> list[PodRef]:
-    return [each.ref for each in admitted(instances, before, now, FLEET, SETTINGS)]
+    """In a fleet in which somebody is heard."""
+    fleet = [heard(each, now) for each in instances]
+    return [each.ref for each in admitted(fleet, before, now, FLEET, SETTINGS)]
+
+
+def test_when_all_are_silent_it_may_be_us_who_are_cut_off() -> None:
+    assert admitted([stranded(1)], (), NOW, FLEET, SETTINGS) == ()
+    assert allowed(stranded(0, 1, size=2)) == []
+    assert allowed(stranded(0, size=1), serving(2)) == [ref(0)], "others are heard"
 
 
 def test_who_is_stranded_and_silent_is_deleted_and_nobody_else() -> None:
@@ -75,14 +91,14 @@ def test_two_at_least_and_a_fraction_of_a_large_fleet_at_a_time() -> None:
 
 def test_the_others_follow_when_the_window_has_passed() -> None:
     broken = stranded(0, 1, 2)
-    first = admitted([broken], (), NOW, FLEET, SETTINGS)
-    again = admitted([broken], first, NOW + 599, FLEET, SETTINGS)
-    assert again == first
-    assert {each.ref for each in admitted([broken], first, NOW + 601, FLEET, SETTINGS)} == {ref(0), ref(1), ref(2)}
+    first = admitted([heard(broken, NOW)], (), NOW, FLEET, SETTINGS)
+    assert allowed(broken, before=first, now=NOW + 599) == [ref(0), ref(1)]
+    assert allowed(broken, before=first, now=NOW + 601) == [ref(0), ref(1), ref(2)]
 
 
 def test_what_came_to_nothing_may_be_tried_again() -> None:
-    first = admitted([stranded(1)], (), NOW, FLEET, SETTINGS)
+    first = admitted([heard(stranded(1), NOW)], (), NOW, FLEET, SETTINGS)
+    assert allowed(stranded(1), before=first, now=NOW + 1) == [ref(1)]
     assert allowed(stranded(1), before=withdrawn(first, ref(1))) == [ref(1)]
 
 
@@ -111,26 +127,29 @@ def test_the_pod_itself_is_judged_last(found: Pod | None, verdict: Verdict) -> N
     assert judge(found, ref(1)) is verdict
 
 
-STATES = st.builds(
-    lambda indexes, is_held, is_active: replace(
-        stranded(*indexes, size=8),
-        held=Hold(Holder.OPERATOR, "") if is_held else None,
-        status=InstanceStatus.ACTIVE if is_active else InstanceStatus.INACTIVE,
-    ),
-    st.sets(st.integers(0, 7)),
-    st.booleans(),
-    st.booleans(),
-)
+EIGHT = stranded(size=8)
+STEP = st.tuples(st.sets(st.integers(0, 7)), st.booleans(), st.booleans(), st.floats(0, 400))
+"""Who is stranded, whether it is held, whether it serves, how much later."""
 
 
-@given(st.lists(st.tuples(STATES, st.floats(0, 400)), max_size=40))
-def test_whatever_happens_nobody_is_deleted_twice_and_never_too_many(steps: list[tuple[Instance, float]]) -> None:
+def _at(step: tuple[set[int], bool, bool, float], now: float) -> Instance:
+    indexes, is_held, is_active, _ = step
+    status = InstanceStatus.ACTIVE if is_active else InstanceStatus.INACTIVE
+    held = Hold(Holder.OPERATOR, "") if is_held else None
+    changed = strand(replace(EIGHT, status=status, held=held), {EIGHT.members[index].key for index in indexes})
+    return heard(changed, now)
+
+
+@given(st.lists(STEP, max_size=20))
+def test_whatever_happens_nobody_is_deleted_twice_and_never_too_many(
+    steps: list[tuple[set[int], bool, bool, float]],
+) -> None:
     known: tuple[Admitted, ...] = ()
     made: list[Admitted] = []
     now = NOW
-    last: set[PodRef] = set()
-    for instance, later in steps:
-        now += later
+    for step in steps:
+        now += step[-1]
+        instance = _at(step, now)
         after = admitted([instance], known, now, FLEET, SETTINGS)
         new = [each for each in after if each not in known]
         still = {PodRef("default", member.pod_name or "", member.pod_uid or "") for member in instance.members}
@@ -142,5 +161,5 @@ def test_whatever_happens_nobody_is_deleted_twice_and_never_too_many(steps: list
         made += new
         window = [each for each in made if now - each.at < FLEET.window_sec]
         assert len(window) <= max(2, int(0.3 * len(instance.members)))
-        known, last = after, {each.ref for each in after}
-    assert len(last) == len(known)
+        assert len({each.ref for each in after}) == len(after)
+        known = after

@@ -41,6 +41,9 @@ def admitted(
     most = max(NEVER_BELOW, int(fleet.max_phase2_fraction * members))
     free = max(0, most - sum(1 for each in kept if now - each.at < fleet.window_sec))
     new = [ref for ref in _deletable(instances, now, settings) if ref not in known]
+    if not any(_is_heard(member, now, settings) for instance in instances for member in instance.members):
+        # It may be us who are cut off.
+        new = []
     return (*kept, *(Admitted(ref, now) for ref in new[:free]))
 
 
@@ -82,8 +85,11 @@ def _of(instance: Instance, now: float, settings: InstanceSettings) -> tuple[Pod
     """An instance that somebody holds or ends is theirs; one that serves has lost nobody."""
     if instance.held or instance.terminating or instance.status not in _BROKEN:
         return ()
-    silent = settings.heartbeat_timeout_active_sec
-    return tuple(ref for member, ref in stranded_in(instance) if now - member.last_heard > silent)
+    return tuple(ref for member, ref in stranded_in(instance) if not _is_heard(member, now, settings))
+
+
+def _is_heard(member: Member, now: float, settings: InstanceSettings) -> bool:
+    return now - member.last_heard <= settings.heartbeat_timeout_active_sec
 
 
 _BROKEN = (InstanceStatus.INITIAL, InstanceStatus.INACTIVE)
