@@ -51,7 +51,7 @@ def test_every_yaml_of_the_page_can_be_read() -> None:
 
 
 def test_paths_that_the_page_names_exist() -> None:
-    for path in set(re.findall(r"(?<!exec )deploy/[a-z/-]+[a-z]", PAGE)):
+    for path in set(re.findall(r"(?<!exec )deploy/[A-Za-z/.-]+[A-Za-z]", PAGE)):
         assert (PROJECT / path).exists(), path
 
 
