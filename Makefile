@@ -2,6 +2,7 @@
 #   make demo     see an engine die and be relaunched in two pods
 #   make test     everything that this machine can run
 #   make engines REAL_MODEL=yes     bring a small model too that says real words (241 MB)
+#   make zipapp   dist/podvisor.pyz, podvisor in one file
 
 PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell $(p) -c \
 	'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
@@ -11,8 +12,10 @@ PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(she
 LANE_1 = $(addprefix tests/,unit virtual pods engines)
 LANE_2 = tests/processes $(filter-out $(LANE_1) tests/processes tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))) $(wildcard tests/test_*.py)
 PYTEST_ARGS ?=
+# For which a zipapp and an image are built.
+PYTHONS ?= 3.11 3.12 3.13 3.14
 
-.PHONY: setup engines vllm manifest-tools demo test test-vllm lint bench clean
+.PHONY: setup engines vllm manifest-tools demo test test-vllm lint bench wheels zipapp clean
 
 setup: .venv/.installed
 
@@ -53,5 +56,12 @@ lint: setup
 bench: setup engines
 	.venv/bin/python -m tests.bench
 
+wheels: setup
+	rm -rf dist/wheels
+	PATH="$(CURDIR)/.venv/bin:$$PATH" deploy/wheels.sh dist/wheels $(PYTHONS)
+
+zipapp: wheels
+	.venv/bin/python deploy/pyz.py --wheels dist/wheels dist/podvisor.pyz
+
 clean:
-	rm -rf .venv .engines .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf dist .venv .engines .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

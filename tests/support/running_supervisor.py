@@ -174,12 +174,13 @@ async def supervisor(
     *,
     stdout: int = subprocess.PIPE,
     socket_path: Path | None = None,
+    command: Sequence[str] = PODVISOR,
     **variables: str,
 ) -> AsyncIterator[RunningSupervisor]:
     """`podvisor run`, just begun. At the end everything that is left of it is killed."""
     socket_path = socket_path or socket_of(directory)
     arguments = [*write_files(directory, units, settings)[:-1], str(socket_path)]
-    process = await _open([*PODVISOR, *arguments], subprocess.DEVNULL, stdout, variables)
+    process = await _open([*command, *arguments], subprocess.DEVNULL, stdout, variables)
     supervisor = RunningSupervisor(process, socket_path)
     async with _held(supervisor):
         yield supervisor

@@ -1,0 +1,82 @@
+"""__main__ of podvisor.pyz: unpacks the prefix that is inside, once, and becomes its bin/podvisor.
+
+Extension modules cannot be loaded out of an archive, so everything is unpacked, into the first of these that this
+user may write and execute from: $PODVISOR_CACHE, $XDG_CACHE_HOME/podvisor or ~/.cache/podvisor, podvisor-cache-UID
+below $TMPDIR or /tmp. The directory is named by a digest of the content. Python 3.6 can parse this.
+"""
+
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from zipfile import ZipFile
+
+ARCHIVE = os.path.dirname(os.path.abspath(__file__))
+DIGEST = "digest"
+EXIT_CONFIGURATION = 78
+
+
+class CannotUnpack(Exception):
+    """Its message says what is wrong with a directory."""
+
+
+def main():
+    refused = []
+    for cache in caches(os.environ):
+        try:
+            become(unpacked(cache))
+        except (CannotUnpack, OSError) as error:
+            refused.append(f"{cache}: {error}")
+    sys.stderr.write(
+        f"podvisor: nowhere to unpack {ARCHIVE}: {'; '.join(refused)}; set PODVISOR_CACHE to a directory of yours that "
+        "may be written and executed from\n"
+    )
+    sys.exit(EXIT_CONFIGURATION)
+
+
+def caches(environment):
+    """Where it may be unpacked, the best first. One that is named is the only one."""
+    if environment.get("PODVISOR_CACHE"):
+        return [environment["PODVISOR_CACHE"]]
+    of_user = environment.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    temporary = environment.get("TMPDIR") or "/tmp"
+    return [os.path.join(of_user, "podvisor"), os.path.join(temporary, f"podvisor-cache-{os.getuid()}")]
+
+
+def unpacked(cache):
+    """The prefix in `cache`. Others may unpack at the same time: it is there whole or not at all."""
+    os.makedirs(cache, mode=0o700, exist_ok=True)
+    check(cache)
+    with ZipFile(ARCHIVE) as archive:
+        prefix = os.path.join(cache, archive.read(DIGEST).decode())
+        if os.path.isdir(prefix):
+            return prefix
+        growing = tempfile.mkdtemp(dir=cache)
+        try:
+            archive.extractall(growing)
+            os.chmod(os.path.join(growing, "bin", "podvisor"), 0o755)
+            os.rename(growing, prefix)
+        except OSError:
+            shutil.rmtree(growing, ignore_errors=True)
+            if not os.path.isdir(prefix):  # another was no quicker
+                raise
+    return prefix
+
+
+def check(cache):
+    """Whoever else may write there would have their code run by this user."""
+    seen = os.lstat(cache)
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or seen.st_mode & 0o022:
+        raise CannotUnpack("is no directory that belongs to this user alone")
+    if os.statvfs(cache).f_flag & os.ST_NOEXEC:
+        raise CannotUnpack("is mounted noexec")
+
+
+def become(prefix):
+    launcher = os.path.join(prefix, "bin", "podvisor")
+    os.execv(sys.executable, [sys.executable, "-I", "-S", launcher, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()
