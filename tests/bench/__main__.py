@@ -16,13 +16,27 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 import trio
 
 from supervisor.process.subreaper import become_subreaper
 from supervisor.version import VERSION
-from tests.bench import crash, fleet, install_peers, noise, output, reap, relaunch, report, restart, start
+from tests.bench import (
+    before_after,
+    before_after_picture,
+    crash,
+    fleet,
+    install_peers,
+    noise,
+    output,
+    reap,
+    relaunch,
+    report,
+    restart,
+    start,
+)
 from tests.bench.figures import Sheet
 from tests.bench.running import end_leftovers
 from tests.bench.workers import compiled, results_directory
@@ -38,6 +52,8 @@ class Benchmark:
     """Adds to the sheet; the directory is empty and its own."""
     limit_sec: float = LIMIT_SEC
     """After so long it is cancelled."""
+    picture: Callable[[Sheet, Path], None] | None = None
+    """One of its own, beside the bars of figures with a goal; drawn where matplotlib is installed."""
 
 
 BENCHMARKS = {
@@ -47,6 +63,12 @@ BENCHMARKS = {
     "reap": Benchmark("a thousand orphans end at one moment", reap.measure),
     "crash": Benchmark("a program that had started something in a session of its own is killed", crash.measure),
     "output": Benchmark("one unit's output through one pump", output.measure),
+    "before-after": Benchmark(
+        "an engine is killed: engines relaunched in place, beside containers that restart",
+        before_after.measure,
+        before_after.LIMIT_SEC,
+        before_after_picture.draw,
+    ),
     "fleet": Benchmark("thousands of supervisors before one controller", fleet.measure, fleet.LIMIT_SEC),
 }
 
@@ -136,6 +158,12 @@ def _write(results: Sequence[report.Result]) -> None:
     print(f"written: {path}")
     if report.draw(results, path.with_suffix(".png")):
         print(f"drawn:   {path.with_suffix('.png')}")
+    for result in results:
+        picture = BENCHMARKS[result.name].picture
+        if picture is not None and result.failure is None and result.sheet.figures and find_spec("matplotlib"):
+            own = path.with_name(f"{path.stem}-{result.name}.png")
+            picture(result.sheet, own)
+            print(f"drawn:   {own}")
 
 
 if __name__ == "__main__":

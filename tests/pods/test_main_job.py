@@ -23,6 +23,7 @@ from tests.pods.stage import (
     pids,
     relaunches,
     statuses,
+    stdout,
 )
 
 pytestmark = pytest.mark.pods
@@ -60,6 +61,8 @@ async def test_S27_a_killed_engine_is_relaunched_in_place_in_both_pods(stage: St
         runs = (await running.from_controller("/v1/relaunches"))["relaunches"]
         assert [run["outcome"] for run in runs] == ["done", "done"]
         assert [run["reason"] for run in runs] == ["fault", "assemble"]
+        reports = [stdout(running, rank).count("death report taken") for rank in (0, 1)]
+        assert reports == [1, 0], "its exit and its status in heartbeats tell of one death"
 
 
 @pytest.mark.seed("S27")
