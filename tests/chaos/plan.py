@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
+from msgspec.structs import replace
+
 from tests.chaos.faults import (
     KINDS,
     Ask,
@@ -28,10 +30,11 @@ from tests.chaos.faults import (
 )
 
 SHORTEST_SEC = 0.2
-TOGETHER = {1: 0.65, 2: 0.25, 3: 0.07, 4: 0.03}
+TOGETHER = {1: 0.4, 2: 0.4, 3: 0.15, 4: 0.05}
 """How many faults overlap in a strike, and in which part of them."""
 LATEST_SEC = 1.5
 """When the last of them begins."""
+NEAR = 0.7
 LOST = 0.3
 LONGEST_DELAY_SEC = 0.4
 
@@ -55,15 +58,30 @@ def _kinds(stage: Stage, only: str | None) -> Sequence[str]:
 
 
 def _strikes(random: Random, stage: Stage, kinds: Sequence[str], faults: int, longest_sec: float) -> Iterator[Strike]:
-    weights = [_WEIGHTS[kind] for kind in kinds]
     number = 0
     while faults > 0:
         together = min(faults, random.choices([*TOGETHER], [*TOGETHER.values()])[0])
-        drawn = [_DRAW[kind](random, stage, longest_sec) for kind in random.choices(kinds, weights, k=together)]
-        delays = [0.0, *(round(random.uniform(0, LATEST_SEC), 2) for _ in drawn[1:])]
-        yield Strike(number, tuple(Timed(delay, fault) for delay, fault in zip(delays, drawn, strict=True)))
+        yield Strike(number, tuple(_overlapping(random, stage, kinds, together, longest_sec)))
         number += 1
         faults -= together
+
+
+def _overlapping(
+    random: Random, stage: Stage, kinds: Sequence[str], together: int, longest_sec: float
+) -> Iterator[Timed]:
+    """The first at once, the others soon. Most hit the same gang: two faults far from each other are two strikes."""
+    weights = [_WEIGHTS[kind] for kind in kinds]
+    first = _DRAW[random.choices(kinds, weights)[0]](random, stage, longest_sec)
+    yield Timed(0.0, first)
+    for kind in random.choices(kinds, weights, k=together - 1):
+        where = _near(stage, first) if random.random() < NEAR else stage
+        yield Timed(round(random.uniform(0, LATEST_SEC), 2), _DRAW[kind](random, where, longest_sec))
+
+
+def _near(stage: Stage, fault: Fault) -> Stage:
+    """The gang that it hits, and the centre; the whole stage if it hits the centre."""
+    gangs = tuple(gang for gang in stage.gangs if fault.pod in gang)
+    return replace(stage, gangs=gangs) if gangs else stage
 
 
 def _lasting(random: Random, longest_sec: float) -> float:
