@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tests.chaos.seen import ENGINE, STORE, SUPERVISOR, Process
@@ -52,20 +53,27 @@ def listeners(processes: Iterable[Process]) -> Mapping[int, frozenset[int]]:
     """Pids by the TCP port on which they listen, in whatever network they are."""
     found: dict[int, set[int]] = {}
     for process in processes:
-        try:
-            ports = _listening(process.pid)
-            descriptors = [os.readlink(entry) for entry in (PROC / f"{process.pid}/fd").iterdir()]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        for descriptor in descriptors:
+        ports = _listening(process.pid)
+        for descriptor in _descriptors(process.pid):
             if descriptor in ports:
                 found.setdefault(ports[descriptor], set()).add(process.pid)
     return {port: frozenset(pids) for port, pids in found.items()}
 
 
+def _descriptors(pid: int) -> Iterator[str]:
+    """What each leads to; a request that ends takes its own along while we look."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for entry in (PROC / f"{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                yield os.readlink(entry)
+
+
 def _listening(pid: int) -> Mapping[str, int]:
     """Ports by the name that a descriptor of the listening socket has, in that process's network."""
-    rows = [row.split() for row in (PROC / f"{pid}/net/tcp").read_text().splitlines()[1:]]
+    try:
+        rows = [row.split() for row in (PROC / f"{pid}/net/tcp").read_text().splitlines()[1:]]
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
     return {f"socket:[{row[9]}]": int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == LISTENING}
 
 
