@@ -1,7 +1,6 @@
 """What a fault may cost, by what it hits: the most that may be seen of it, not what must be.
 
-Whose engines may be relaunched, whose container may restart and with which code, whose store may be another one after
-it, and how often an instance may come and go.
+Whose engines may be relaunched, whose container may end and with which code, whose store may be another one after it.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from tests.chaos.faults import (
     Freeze,
     FullDisk,
     Kill,
+    Lossy,
     NoDescriptors,
     OutOfMemory,
     Restart,
@@ -25,20 +25,28 @@ from tests.chaos.faults import (
 )
 
 KILLED, ORDERLY, UNUSABLE, RESTARTED = 137, 0, 78, 255
+IN_PLACE = frozenset({Verb.RELAUNCH, Verb.RESTART_ENGINE, Verb.HOLD, Verb.STOP_ENGINE})
 GANG_VERBS = frozenset(Verb) - {Verb.RELOAD, Verb.RESET_FAILED, Verb.RESTART_STORE}
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
     engines: frozenset[str] = frozenset()
-    """Pods whose engines may be other ones. Their containers may restart too: phase 2 is never excluded."""
+    """Pods whose engines may be other ones."""
+    containers: frozenset[str] = frozenset()
+    """Pods whose containers may end with RESTARTED; any may when its budget is spent."""
     stores: frozenset[str] = frozenset()
     """Pods whose store may be another one in the same container."""
     exits: frozenset[tuple[str, int]] = field(default_factory=frozenset)
-    """(pod, exit code) beside RESTARTED of those whose engines may change."""
+    """(pod, exit code) beside RESTARTED."""
 
     def __or__(self, other: Reach) -> Reach:
-        return Reach(self.engines | other.engines, self.stores | other.stores, self.exits | other.exits)
+        return Reach(
+            self.engines | other.engines,
+            self.containers | other.containers,
+            self.stores | other.stores,
+            self.exits | other.exits,
+        )
 
 
 def reach_of_strike(strike: Strike, stage: Stage) -> Reach:
@@ -60,28 +68,32 @@ def reach_of(fault: Fault, stage: Stage) -> Reach:
             return Reach(stores=frozenset({fault.pod}))
         case Kill(whom=Whom.WORKER) | Freeze(whom=Whom.WORKER):
             return Reach()
+        case Kill(whom=Whom.ENGINE) | Freeze(whom=Whom.ENGINE) | OutOfMemory():
+            return Reach(gang)
         case Kill(whom=Whom.FIRST):
-            return Reach(gang, exits=frozenset({(fault.pod, KILLED)}))
+            return Reach(gang, gang, exits=frozenset({(fault.pod, KILLED)}))
         case Cut(peer=peer) if peer not in stage.controllers:
             # Pods of these gangs say nothing to one another.
             return Reach()
         case FullDisk():
             return Reach(exits=frozenset({(fault.pod, UNUSABLE)}))
         case Ask(verb=Verb.DRAIN):
-            return Reach(gang, exits=frozenset({(fault.pod, ORDERLY)}))
+            return Reach(gang, gang, exits=frozenset({(fault.pod, ORDERLY)}))
         case Ask(verb=Verb.STOP_STORE):
-            return Reach(gang, stores=frozenset({fault.pod}))
+            return Reach(gang, gang, stores=frozenset({fault.pod}))
+        case Ask(verb=verb) if verb in IN_PLACE:
+            return Reach(gang)
         case Ask(verb=verb) if verb not in GANG_VERBS:
             return Reach()
         case NoDescriptors():
             # A probe that cannot open a socket fails, and whoever does not answer may be restarted for it.
-            return Reach(gang, stores=frozenset({fault.pod}))
+            return Reach(gang, gang, stores=frozenset({fault.pod}))
         case _:
-            return Reach(gang)
+            return Reach(gang, gang)
 
 
 def _of_the_centre(fault: Fault, stage: Stage) -> Reach:
-    """Whatever happens to controllers and etcd, nobody who serves is touched, unless his path was cut too."""
+    """Whatever happens to controllers and etcd, nobody who serves is touched, unless it hears some and not others."""
     match fault:
         case Kill():
             return Reach(exits=frozenset({(fault.pod, KILLED)}))
@@ -89,7 +101,7 @@ def _of_the_centre(fault: Fault, stage: Stage) -> Reach:
             return Reach(exits=frozenset({(fault.pod, ORDERLY)}))
         case FullDisk():
             return Reach(exits=frozenset({(fault.pod, UNUSABLE)}))
-        case Freeze() | NoDescriptors() | OutOfMemory():
-            return Reach()
+        case Lossy():
+            return Reach(frozenset(stage.pods), frozenset(stage.pods))
         case _:
             return Reach()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from controller.events import ControllerEvent
 from supervisor import wire
 from supervisor.wire import EndpointStatus
-from tests.chaos.faults import Ask, Fault, Kill, Restart, Stage, Strike, Timed, Verb, Whom
+from tests.chaos.faults import Ask, Fault, FullDisk, Kill, Restart, Stage, Strike, Timed, Verb, Whom
 from tests.chaos.judgement import ENGINE_PORT, judge, unrest
 from tests.chaos.seen import ENGINE, STORE, SUPERVISOR, Asked, Ended, Look, PodLook, Process, Watched
 
@@ -215,18 +216,25 @@ def test_S29_a_port_that_somebody_else_holds_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ended", "is_found"),
+    ("fault", "ended", "is_found"),
     [
-        (Ended("pod0", 255), False),
-        (Ended("pod1", 255), False),
-        (Ended("pod2", 255), True),
-        (Ended("pod0", 70), True),
-        (Ended("pod0", 137), True),
-        (Ended("controller0", 78), True),
+        (Kill("pod0", Whom.ENGINE), Ended("pod0", 255), True),
+        (Kill("pod0", Whom.FIRST), Ended("pod1", 255), False),
+        (Kill("pod0", Whom.FIRST), Ended("pod0", 137), False),
+        (Kill("pod0", Whom.FIRST), Ended("pod1", 137), True),
+        (Kill("pod0", Whom.FIRST), Ended("pod2", 255), True),
+        (Kill("pod0", Whom.FIRST), Ended("pod0", 70), True),
+        (FullDisk("controller0", 1), Ended("controller0", 78), False),
+        (Kill("controller0", Whom.FIRST), Ended("controller0", 78), True),
     ],
 )
-def test_a_container_that_ends_without_a_reason_is_found(ended: Ended, is_found: bool) -> None:
-    assert broken(ENGINE_DIES, watched=Watched(ended=(ended,))) == (["exit code"] if is_found else [])
+def test_S01_a_container_that_ends_without_a_reason_is_found(fault: Fault, ended: Ended, is_found: bool) -> None:
+    assert broken(strike(fault), watched=Watched(ended=(ended,))) == (["exit code"] if is_found else [])
+
+
+def test_S01_a_spent_budget_is_a_reason() -> None:
+    told = msgspec.structs.replace(active(2, NOW), message="phase2: 3 relaunches without 3 s of service in between")
+    assert broken(ENGINE_DIES, watched=Watched(ended=(Ended("pod1", 255),), events=(told,))) == []
 
 
 def test_a_trace_in_a_log_and_an_answer_of_500_are_bugs() -> None:
