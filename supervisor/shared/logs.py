@@ -17,6 +17,9 @@ from typing import TextIO
 import trio
 from pythonjsonlogger.json import JsonFormatter
 
+from supervisor.shared import accept_errors
+from supervisor.shared.accept_errors import AcceptErrors
+
 _SPOKEN = frozenset({"unit", "pid"})
 """Names and numbers that cannot be taken for something else."""
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -31,6 +34,7 @@ def configure(level: str, form: str, stream: TextIO = sys.stderr) -> None:
     root.setLevel(level.upper())
     # One line for each request of ours to a supervisor would drown everything else.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger(accept_errors.LOGGER).filters = [AcceptErrors()]
 
 
 @contextmanager
