@@ -186,6 +186,10 @@ class Heartbeat:
         except ControllerRefused as refusal:
             if refusal.code != wire.ErrorCode.STALE_EPOCH:
                 raise
+            if self._operator.state.leaving is not None:
+                # It will be in no other, and its engines are being stopped already.
+                self._beating.cancel(reason="this supervisor leaves an instance that is over")
+                await trio.sleep_forever()
             log.error("the controller has given up these engines (%s): stop them, register anew", refusal)
             await self._operator.abandon(str(refusal))
             return await self._register()

@@ -76,6 +76,8 @@ class Script:
     dies_after_sec: float = float("inf")
     stop_sec: float | None = 0.3
     """How long the engine takes when asked to end; None: it has to be killed."""
+    store_stop_sec: float = 0.0
+    """As it is when the store is started."""
     gate_sec: float = 0.1
     gate_refuses: str | None = None
     healthy: bool = True
@@ -328,7 +330,8 @@ class PodProcesses(FakeProcesses):
     """Those of one container. Says when engines come and go, and notices two incarnations at a time (I1)."""
 
     def __init__(self, nursery: trio.Nursery, home: VirtualPod) -> None:
-        programs = {STORE: Program(), MONITOR: Program(), ENGINE: home.script.program(), LIVENESS: Program(0.0)}
+        store = Program(obeys_after_sec=home.script.store_stop_sec)
+        programs = {STORE: store, MONITOR: Program(), ENGINE: home.script.program(), LIVENESS: Program(0.0)}
         super().__init__(nursery, programs)
         self.engine_outputs: dict[str, FakeOutput] = {}
         """By unit."""

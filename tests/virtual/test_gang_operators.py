@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from supervisor.api.operations import ControllerAway, Refused
-from tests.support.virtual_gang import ENGINE, STORE, Gang, VirtualPod, open_gang
+from tests.support.virtual_gang import ENGINE, STORE, Gang, Script, VirtualPod, open_gang
 
 # httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
@@ -112,6 +112,17 @@ async def test_a_terminated_instance_ends_all_its_containers(autojump_clock: Moc
         assert answer.status_code == 200
         await gang.until(lambda: all(pod.ended for pod in gang.pods), within=60)
         assert gang.instance is None
+
+
+async def test_those_who_leave_a_terminated_instance_do_not_register_for_another(autojump_clock: MockClock) -> None:
+    async with open_gang(script=Script(store_stop_sec=20)) as gang:
+        instance = await gang.until_active()
+        for pod in gang.pods:
+            pod.change(container_restart_sec=None)
+        known = len(gang.events)
+        await gang.world.client.post(f"/v1/instances/{instance.id}/terminate", json={"reason": "scaled in"})
+        await gang.until(lambda: all(pod.ended for pod in gang.pods), within=120)
+        assert [event.message for event in gang.events[known:] if " registered " in event.message] == []
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.002, 0.3, 0.5, 3.0])
