@@ -69,6 +69,7 @@ class Follower:
                     return
                 seen = batch[-1].id
                 self._look_at(_told_of(batch))
+                self._delete()
 
     async def _look_at_all(self) -> None:
         entries = self._registry.entries()
@@ -77,8 +78,7 @@ class Follower:
             self._look_at(keys[start : start + AT_A_TIME])
             await trio.lowlevel.checkpoint()
         self._forget(entries)
-        if self._deleter:
-            self._deleter.look(trio.current_time())
+        self._delete()
 
     def _look_at(self, keys: Iterable[InstanceKey]) -> None:
         now = trio.current_time()
@@ -88,14 +88,19 @@ class Follower:
                 self._one(instance, entry.recovery if entry else None, now)
 
     def _one(self, instance: Instance, recovery: Recovery | None, now: float) -> None:
-        if self._events:
-            for news in self._news(instance, recovery):
+        for news in self._news(instance, recovery):
+            if self._events:
                 self._tell(self._events, instance, news, now)
         if self._conditions:
             condition = wanted(instance, recovery is not None)
             for pod in pods_of(instance, self._watch.pods):
                 if not pod.is_being_deleted:
                     self._conditions.want(pod, condition, now)
+
+    def _delete(self) -> None:
+        """Without a look at the fleet while nobody is stranded."""
+        if self._deleter and any(look.stranded for look in self._looks.values()):
+            self._deleter.look(trio.current_time())
 
     def _news(self, instance: Instance, recovery: Recovery | None) -> tuple[News, ...]:
         before, earlier = self._looks.get(instance.key, Look()), self._recoveries.get(instance.key)

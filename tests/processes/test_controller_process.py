@@ -121,6 +121,14 @@ async def test_a_wrong_configuration_exits_78(settings: dict[str, str], said: st
     assert said.lower() in process.stderr.decode().lower()
 
 
+async def test_a_kubernetes_client_outside_a_cluster_exits_78() -> None:
+    switched_on = {**environment(), "PODVISOR_KUBERNETES__ENABLE": "true"}
+    with trio.fail_after(30):
+        process = await trio.run_process(list(COMMAND), capture_stderr=True, check=False, env=switched_on)
+    assert process.returncode == 78
+    assert "set kubernetes.api_url" in process.stderr.decode()
+
+
 HUNG = """
 import signal, threading, time
 import trio

@@ -329,6 +329,20 @@ async def test_the_next_leader_writes_no_condition_that_stands_already(
         assert [each for each in patches if each.endswith("/status")] == []
 
 
+async def test_a_controller_that_stops_waits_for_no_answer_of_the_api(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with open_kubernetes_world(tmp_path) as here:
+        gang = here.add_gang()
+        await here.world.until_active()
+        here.fake.faults.hang = True
+        gang[0].kill_engine()
+        await here.world.until_active(epoch=2)
+        stopped = trio.current_time()
+        await here.world.stop_controller()
+        assert trio.current_time() - stopped < 2
+
+
 async def test_without_its_switch_there_is_no_client(autojump_clock: MockClock, tmp_path: Path) -> None:
     async with open_kubernetes_world(tmp_path, events=False, conditions=False, delete_pods=False) as here:
         here.add_gang(size=1)

@@ -1,0 +1,161 @@
+"""Parts of the Kubernetes client by themselves: what waits to be written, and a deletion that is cancelled."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from controller.election import Leadership
+from controller.events import EventLog
+from controller.journal import Journal
+from controller.kubernetes.client import ApiClient
+from controller.kubernetes.outbox import Outbox
+from controller.kubernetes.pod_deleter import PodDeleter
+from controller.kubernetes.service_account import ServiceAccount
+from controller.kubernetes.trouble import Trouble
+from controller.model.instance import Instance, InstanceStatus, strand
+from controller.policy import Policy
+from controller.registry import Registry
+from controller.sections import KubernetesSection
+from controller.store.base import Loaded
+from controller.store.memory import MemoryStore
+from controller.terms import Terms
+from tests.support.cancel_sweep import sweep
+from tests.support.fake_kubernetes.objects import PODS
+from tests.support.fake_kubernetes.server import FakeKubernetes, pod
+from tests.support.memory_network import open_memory_network
+from tests.unit.controller_gang import observe, seen, serving
+
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
+
+
+# --- what waits ---------------------------------------------------------------------------------------------
+
+
+async def test_the_newest_of_each_key_waits_in_its_place(autojump_clock: MockClock) -> None:
+    outbox: Outbox[str, int] = Outbox(lambda: None)
+    for key, value in (("a", 1), ("b", 2), ("a", 3)):
+        outbox.put(key, value, 0.0)
+    assert [await outbox.next(), await outbox.next()] == [("a", 3), ("b", 2)]
+
+
+async def test_what_is_not_due_lets_others_pass(autojump_clock: MockClock) -> None:
+    outbox: Outbox[str, int] = Outbox(lambda: None)
+    now = trio.current_time()
+    outbox.put("late", 1, now + 30)
+    outbox.put("soon", 2, now)
+    assert await outbox.next() == ("soon", 2)
+    assert await outbox.next() == ("late", 1)
+    assert trio.current_time() - now == pytest.approx(30)
+
+
+async def test_what_is_put_back_gives_way_to_what_is_newer(autojump_clock: MockClock) -> None:
+    outbox: Outbox[str, int] = Outbox(lambda: None)
+    outbox.put("a", 2, 0.0)
+    outbox.put_back("a", 1, 0.0)
+    outbox.put_back("b", 1, 0.0)
+    assert [await outbox.next(), await outbox.next()] == [("a", 2), ("b", 1)]
+
+
+async def test_what_waits_is_bounded_and_the_oldest_is_dropped_and_counted(autojump_clock: MockClock) -> None:
+    dropped = 0
+
+    def drop() -> None:
+        nonlocal dropped
+        dropped += 1
+
+    outbox: Outbox[int, int] = Outbox(drop, capacity=10)
+    for number in range(25):
+        outbox.put(number, number, 0.0)
+    assert dropped == 15
+    assert [await outbox.next() for _ in range(10)] == [(number, number) for number in range(15, 25)]
+
+
+async def test_a_wait_that_is_cancelled_takes_nothing(autojump_clock: MockClock) -> None:
+    outbox: Outbox[str, int] = Outbox(lambda: None)
+    outbox.put("a", 1, trio.current_time() + 10)
+    with trio.move_on_after(5):
+        await outbox.next()
+    assert outbox.has("a")
+    outbox.forget("a")
+    assert not outbox.has("a")
+
+
+# --- a deletion that is cancelled ---------------------------------------------------------------------------
+
+
+@dataclass
+class Here:
+    fake: FakeKubernetes
+    make: Callable[[], PodDeleter]
+    """Of another life of the controller each time."""
+    ended: list[str] = field(default_factory=list)
+    """Pods whose deletion took effect."""
+
+
+def _stranded(uid: str) -> Instance:
+    served = serving(2, now=trio.current_time())
+    first, second = served.members
+    lost = replace(second, pod_name="llama-1", pod_uid=uid, observation=None, registered_at=-1000.0)
+    instance = replace(served, members=(first, lost), status=InstanceStatus.INACTIVE)
+    return observe(strand(instance, {lost.key}), first.key, seen(instance, first.key, trio.current_time()))
+
+
+@asynccontextmanager
+async def here() -> AsyncIterator[Here]:
+    fake = FakeKubernetes()
+    fake.access.tokens = {"t": "controller"}
+    uid = fake.objects.create(PODS, "default", pod("llama-1"))["metadata"]["uid"]
+    with tempfile.TemporaryDirectory() as directory:
+        for name, text in (("token", "t"), ("namespace", "default")):
+            Path(directory, name).write_text(text)
+        section = KubernetesSection(enable=True, api_url="http://kubernetes:80", service_account_dir=directory)
+        account = ServiceAccount(section, {})
+        async with open_memory_network() as network:
+            network.listen("kubernetes", 80, fake.app())
+
+            def make() -> PodDeleter:
+                store = MemoryStore()
+                instance = _stranded(uid)
+                registry = Registry(
+                    Policy(),
+                    EventLog(),
+                    Terms(store, 1),
+                    Loaded(term=1, next_instance_id=9, instances={instance.key: instance}),
+                )
+                client = ApiClient(account, 10, lambda: network.transport("controller"))
+                journal = Journal(store, registry, registry.events)
+                return PodDeleter(client, registry, journal, Leadership(store), Trouble(), lambda *_: None)
+
+            found = Here(fake, make)
+            fake.objects.ended_gracefully = lambda told: found.ended.append(told["metadata"]["name"])
+            yield found
+
+
+async def delete(found: Here) -> None:
+    """Until it is done, or is found to be done already."""
+    deleter = found.make()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deleter.run)
+        deleter.look(trio.current_time())
+        while not found.ended:
+            await trio.sleep(0.1)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+
+
+async def once(found: Here, cancelled: bool) -> None:
+    """Whoever comes next ends what was begun, and nothing ends twice."""
+    await delete(found)
+    assert found.ended == ["llama-1"]
+
+
+def test_a_deletion_that_is_cancelled_anywhere_takes_effect_once() -> None:
+    assert sweep(here, delete, once) > 10
