@@ -39,6 +39,8 @@ class KubernetesWorld:
     fake: FakeKubernetes
     account: Path
     by_pod: dict[str, FakeSupervisor] = field(default_factory=dict)
+    ended: list[str] = field(default_factory=list)
+    """Pods whose deletion took effect, in that order."""
 
     def add_gang(self, job_name: str = "job", size: int = 2) -> list[FakeSupervisor]:
         """Its pods are there first, owned by one that makes new ones."""
@@ -80,6 +82,7 @@ class KubernetesWorld:
 
     async def _replace(self, deleted: Json) -> None:
         name = deleted["metadata"]["name"]
+        self.ended.append(name)
         supervisor = self.by_pod[name]
         await trio.sleep(GRACE_SEC if supervisor.mute else 1.0)
         self.fake.objects.remove(PODS, "default", name)
