@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.deploy.choices import ENGINES, STORES, Choice, deployed
+from tests.deploy.platforms import pods_of
 from tests.deploy.rendered import CHART, PROJECT, Manifests, Object, templated
 from tests.deploy.test_kustomize import added_to
 from tests.deploy.tools import output_of, tool
@@ -138,6 +139,27 @@ def test_many_instances_and_settings_find_their_way(tmp_path: Path) -> None:
     clients = manifests.one("NetworkPolicy", "big-engine")["spec"]["ingress"][-1]["from"]
     assert clients == [{"podSelector": {}}, *values["networkPolicy"]["clients"]]
     assert not manifests.of("Deployment")
+
+
+def test_an_engine_that_fetches_its_model_as_root_needs_no_claim(tmp_path: Path) -> None:
+    values = {
+        "engine": {
+            "model": {"claimName": "", "path": "org/model"},
+            "envFrom": [{"secretRef": {"name": "hub-token"}}],
+            "runAsUser": 0,
+        },
+        "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    }
+    manifests = templated(values, tmp_path)
+    check_builtin(manifests, tmp_path)
+    assert check_custom(manifests) == 2
+    pod = next(found for found in pods_of(manifests) if "engine" in found.name)
+    container = pod.container("engine")
+    assert {"name": "MODEL_PATH", "value": "org/model"} in container["env"]
+    assert container["envFrom"] == values["engine"]["envFrom"]
+    assert "models" not in {named["name"] for named in (*pod.spec["volumes"], *container["volumeMounts"])}
+    assert (pod.spec["securityContext"]["runAsNonRoot"], pod.spec["securityContext"]["runAsUser"]) == (False, 0)
+    assert manifests.one("PodMonitor", "podvisor")["metadata"]["labels"]["release"] == "prometheus"
 
 
 def shipped_files() -> Iterator[tuple[str, Path]]:

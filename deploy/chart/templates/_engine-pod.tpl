@@ -21,7 +21,7 @@ spec:
   tolerations: {{ toYaml . | nindent 4 }}
   {{- end }}
   securityContext:
-    {{- include "podvisor.securityContext.pod" . | nindent 4 }}
+    {{- include "podvisor.securityContext.pod" (int $engine.runAsUser) | nindent 4 }}
   initContainers:
     # Engine images know nothing of podvisor: it comes beside them. Not -a, because the volume itself belongs to root.
     - name: podvisor
@@ -60,6 +60,9 @@ spec:
         - {name: USER, value: podvisor}
         - {name: MODEL_PATH, value: {{ $engine.model.path | quote }}}
         {{- include "podvisor.env" $engine.env | nindent 8 }}
+      {{- with $engine.envFrom }}
+      envFrom: {{ toYaml . | nindent 8 }}
+      {{- end }}
       ports:
         - {name: http, containerPort: {{ include "podvisor.engine.port" . }}}
         - {name: node-manager, containerPort: 1026}
@@ -90,7 +93,9 @@ spec:
         - {name: run, mountPath: /run/podvisor}
         - {name: shm, mountPath: /dev/shm}
         - {name: cache, mountPath: /var/cache/engine}
+        {{- if $engine.model.claimName }}
         - {name: models, mountPath: /models, readOnly: true}
+        {{- end }}
   volumes:
     - name: podvisor
       emptyDir: {}
@@ -111,8 +116,10 @@ spec:
       emptyDir: {medium: Memory, sizeLimit: {{ $engine.sharedMemory }}}
     - name: cache
       emptyDir: {}
+    {{- with $engine.model.claimName }}
     - name: models
-      persistentVolumeClaim: {claimName: {{ $engine.model.claimName }}, readOnly: true}
+      persistentVolumeClaim: {claimName: {{ . }}, readOnly: true}
+    {{- end }}
 {{- end }}
 
 {{/* What the platform does not tell by itself. */}}

@@ -52,11 +52,12 @@ volcano.sh/task-index: "0"
 {{- end }}
 {{- end }}
 
+{{/* Of a pod whose containers run as the user that is given. */}}
 {{- define "podvisor.securityContext.pod" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
+runAsNonRoot: {{ ne . 0 }}
+runAsUser: {{ . }}
+runAsGroup: {{ . }}
+fsGroup: {{ . }}
 fsGroupChangePolicy: OnRootMismatch
 seccompProfile:
   type: RuntimeDefault

@@ -1,0 +1,113 @@
+"""Rendered manifests really run: carried out in pods they become an instance that serves, relaunches and leaves."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import trio
+
+from controller.demo.engines import Engines
+from controller.demo.kubelet import Kubelet, KubeletPod, ReadinessChanged
+from tests.deploy.choices import controller_of
+from tests.deploy.in_pods.world import running, service_addresses
+from tests.deploy.rendered import KUSTOMIZE, kustomized
+from tests.deploy.test_kustomize import added_to
+from tests.engines.asking import complete
+from tests.pods.harness import PodsFactory
+
+pytestmark = [pytest.mark.pods, pytest.mark.engines]
+
+STATEFULSET = KUSTOMIZE / "overlays" / "llama-server-statefulset"
+
+
+async def test_the_shipped_statefulset_serves_relaunches_and_leaves(
+    pods: PodsFactory, kubelet: Kubelet, engines: Engines, tmp_path: Path
+) -> None:
+    network = await pods(2)
+    manifests = kustomized(STATEFULSET) + kustomized(controller_of("sqlite"))
+    async with running(network, kubelet, engines, tmp_path, manifests) as cluster:
+        instance = await cluster.instance(lambda found: found["status"] == "active")
+        assert instance["job_name"] == "podvisor-engine-0"
+        seats = {member["node_rank"]: member["pod_ip"] for member in instance["supervisors"]}
+        assert seats == {rank: place.address for rank, place in enumerate(network.pods)}, "by the pods' ordinals"
+        for place in network.pods:
+            await kubelet.timeline.wait_for(lambda event, name=place.name: event == ReadinessChanged(name, True))
+
+        (base,) = service_addresses(network, manifests)
+        said = await complete(cluster.http, base)
+        assert len(said) > 0
+        for supervisor in cluster.supervisors:
+            assert await users_and_capabilities(supervisor) == {"65532 0"}
+
+        await _kill_engine(cluster.supervisors[0])
+        again = await cluster.instance(lambda found: found["status"] == "active" and found["epoch"] > instance["epoch"])
+        assert again["epoch"] == instance["epoch"] + 1
+        assert await complete(cluster.http, base) == said
+        assert [supervisor.restart_count for supervisor in cluster.supervisors] == [0, 0]
+
+        await leave(cluster.supervisors)
+        assert [supervisor.exit_codes for supervisor in cluster.supervisors] == [[0], [0]], "within the grace period"
+
+
+@pytest.mark.parametrize(
+    "platform, job_name, exit_code",
+    [
+        ("leaderworkerset", "podvisor-engine-0", 0),
+        # 0 would complete the tasks.
+        ("volcano", "podvisor-engine", 143),
+    ],
+)
+async def test_pods_of_other_platforms_find_their_place_and_end_as_they_need_it(
+    pods: PodsFactory,
+    kubelet: Kubelet,
+    engines: Engines,
+    tmp_path: Path,
+    platform: str,
+    job_name: str,
+    exit_code: int,
+) -> None:
+    network = await pods(2)
+    parts = ("engines/llama-server", f"platforms/{platform}")
+    manifests = added_to(Path("pod"), *parts, directory=tmp_path) + kustomized(controller_of("sqlite"))
+    async with running(network, kubelet, engines, tmp_path, manifests) as cluster:
+        instance = await cluster.instance(lambda found: found["status"] == "active")
+        assert instance["job_name"] == job_name
+        (base,) = service_addresses(network, manifests)
+        assert len(await complete(cluster.http, base)) > 0
+        await leave(cluster.supervisors)
+        assert [supervisor.exit_codes for supervisor in cluster.supervisors] == [[exit_code], [exit_code]]
+
+
+async def leave(supervisors: Sequence[KubeletPod]) -> None:
+    """The pods are deleted together: SIGTERM, and SIGKILL after the grace period."""
+    async with trio.open_nursery() as nursery:
+        for supervisor in supervisors:
+            nursery.start_soon(supervisor.remove)
+
+
+_LOOK = """
+import os
+from pathlib import Path
+for path in Path("/proc").glob("[0-9]*/status"):
+    if path.parent.name != str(os.getpid()):
+        lines = dict(line.split(":", 1) for line in path.read_text().splitlines())
+        print(lines["Uid"].split()[0], int(lines["CapEff"], 16))
+"""
+
+
+async def users_and_capabilities(supervisor: KubeletPod) -> set[str]:
+    """Of every process in the container but the one that looks."""
+    assert supervisor.container is not None
+    done = await supervisor.container.exec([sys.executable, "-I", "-c", _LOOK])
+    assert done.exit_code == 0, done.output
+    return set(done.output.splitlines())
+
+
+async def _kill_engine(supervisor: KubeletPod) -> None:
+    assert supervisor.container is not None
+    done = await supervisor.container.exec(["pkill", f"-{signal.SIGKILL}", "llama-server"])
+    assert done.exit_code == 0, done.output
