@@ -5,7 +5,7 @@ Whose engines may be relaunched, whose container may end and with which code, wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.chaos.faults import (
     Ask,
@@ -53,6 +53,9 @@ def reach_of_strike(strike: Strike, stage: Stage) -> Reach:
     reach = Reach()
     for timed in strike.faults:
         reach |= reach_of(timed.fault, stage)
+    if any(timed.fault.pod in stage.centre for timed in strike.faults):
+        # Who reports a death to nobody is not frozen, and its arbiter counts.
+        return replace(reach, containers=reach.containers | reach.engines)
     return reach
 
 

@@ -232,6 +232,11 @@ def test_S01_a_container_that_ends_without_a_reason_is_found(fault: Fault, ended
     assert broken(strike(fault), watched=Watched(ended=(ended,))) == (["exit code"] if is_found else [])
 
 
+def test_S01_a_controller_that_is_away_is_a_reason() -> None:
+    both = strike(Kill("pod0", Whom.ENGINE), Restart("controller0"))
+    assert broken(both, watched=Watched(ended=(Ended("controller0", 0), Ended("pod0", 255)))) == []
+
+
 def test_S01_a_spent_budget_is_a_reason() -> None:
     told = msgspec.structs.replace(active(2, NOW), message="phase2: 3 relaunches without 3 s of service in between")
     assert broken(ENGINE_DIES, watched=Watched(ended=(Ended("pod1", 255),), events=(told,))) == []
