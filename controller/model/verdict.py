@@ -107,6 +107,8 @@ def _why_not_serving(instance: Instance) -> str | None:
     if not instance.complete:
         return f"{len(instance.members)} of {instance.spec.nnodes} members"
     for member in instance.members:
+        if not member.in_epoch and instance.held:
+            return str(instance.held)
         if not member.in_epoch:
             return f"{member.address} restarted and has not been started since"
         if member.last_heard < instance.abandoned_at:

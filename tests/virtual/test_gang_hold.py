@@ -53,6 +53,16 @@ async def shown(gang: Gang) -> wire.InstanceView:
     return wire.decode(wire.InstanceView, answer.content)
 
 
+async def test_nobody_is_said_to_have_restarted_because_the_gang_is_held(autojump_clock: MockClock) -> None:
+    async with open_gang() as gang:
+        await gang.until_active()
+        await post(gang, "hold", reason="maintenance")
+        await gang.until(lambda: alive(gang) == [0, 0])
+        await trio.sleep(60)
+        assert [event.message for event in gang.events if "restarted" in event.message] == []
+        assert (await shown(gang)).reason == "held: maintenance"
+
+
 async def test_a_stop_in_one_pod_stops_the_gang_and_holds_it_until_a_start_in_any(autojump_clock: MockClock) -> None:
     async with open_gang(3) as gang:
         await gang.until_active()
