@@ -35,8 +35,8 @@ GANGS, PODS_OF_A_GANG = 2, 3
 BACK_OFF = BackOff().scaled(0.005)
 ETCD_PORT = 2379
 DISK = "disk"
-"""Of each pod, small: for its state_dir or journal."""
-DISK_BYTES = 4 << 20
+"""Of each pod, for its state_dir or journal, which with its log takes some 6 MB."""
+DISK_BYTES = 32 << 20
 UNITS = Path(__file__).parents[2] / "units"
 MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")
 ENGINE = f"""
