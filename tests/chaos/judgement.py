@@ -75,6 +75,8 @@ def _unrest_in_pod(pod: PodLook) -> Iterator[str]:
         yield f"{pod.name} is frozen for {pod.view.supervisor.freeze_remaining_sec:g} s more"
     if not pod.answers:
         yield f"the engine in {pod.name} does not answer"
+    if not pod.ready:
+        yield f"{pod.name} is not ready"
 
 
 def held_jobs(look: Look) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import httpx
 import msgspec
 import trio
 
+from controller.demo.cluster import PROBE_PORT
 from controller.events import ControllerEvent
 from controller.store.sqlite import FILE
 from supervisor import wire
@@ -116,7 +117,8 @@ async def _look_at_pod(world: World, name: str) -> PodLook:
         zombies=zombies,
         listeners=await trio.to_thread.run_sync(processes.listeners, alive),
         view=await _view(world.sockets[name]),
-        answers=await _answers(world, name),
+        answers=await _is_well(world, f"http://{world.pod(name).address}:{ENGINE_PORT}/health"),
+        ready=await _is_well(world, f"http://{world.pod(name).address}:{PROBE_PORT}/readyz"),
     )
 
 
@@ -128,9 +130,9 @@ async def _view(supervisor: httpx.AsyncClient) -> wire.UnitsView | None:
     return msgspec.json.decode(answer.content, type=wire.UnitsView) if answer.is_success else None
 
 
-async def _answers(world: World, name: str) -> bool:
+async def _is_well(world: World, url: str) -> bool:
     try:
-        answer = await world.http.get(f"http://{world.pod(name).address}:{ENGINE_PORT}/health")
+        answer = await world.http.get(url)
     except httpx.TransportError:
         return False
     return answer.is_success

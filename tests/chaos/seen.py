@@ -43,6 +43,8 @@ class PodLook:
     """What its supervisor says; None: it does not answer."""
     answers: bool = False
     """Its engine says that it is well."""
+    ready: bool = False
+    """Its supervisor says that it may get requests, as it tells a kubelet."""
     lives: int = 0
     """Of its container so far."""
 

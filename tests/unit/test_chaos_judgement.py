@@ -55,6 +55,7 @@ def pod(name: str, *, epoch: int = 1, **fields: object) -> PodLook:
         listeners={ENGINE_PORT: frozenset({alive[2].pid}), 6379: frozenset({alive[1].pid})},
         view=wire.UnitsView(units=(unit(ENGINE), unit(STORE)), supervisor=supervisor()),
         answers=True,
+        ready=True,
         lives=1,
     )
     return replace(at_rest, **fields)  # type: ignore[arg-type]
@@ -119,6 +120,7 @@ def test_a_relaunch_of_the_gang_that_was_hit_is_no_violation() -> None:
         (replace(look(), instances=(instance("job0", 1), instance("job1", 1))), "job0 has 1 members"),
         (look(pod0=pod("pod0", view=None)), "the supervisor of pod0 does not answer"),
         (look(pod0=pod("pod0", answers=False)), "the engine in pod0 does not answer"),
+        (look(pod0=pod("pod0", ready=False)), "pod0 is not ready"),
         (
             look(pod1=pod("pod1", view=wire.UnitsView(units=(unit(STORE, "failed"),), supervisor=supervisor()))),
             "redis in pod1 is failed: ",
