@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import httpx
 import trio
@@ -44,6 +44,7 @@ HEALING_SEC = 30.0
 MEMORY_BYTES = 64 << 20
 
 Tell = Callable[[Asked], None]
+Lasting = Freeze | Cut | Unplug | Lossy | Slow | FullDisk | NoDescriptors
 
 
 async def carry_out(world: World, strike: Strike, tell: Tell) -> None:
@@ -69,8 +70,26 @@ async def _carry_out(world: World, fault: Fault, tell: Tell) -> None:
         case Ask():
             await operators.ask(world, fault, tell)
         case _:
-            async with _HAPPENING[type(fault)](world, fault):
+            async with _happening(world, fault):
                 await trio.sleep(fault.lasting_sec)
+
+
+def _happening(world: World, fault: Lasting) -> AbstractAsyncContextManager[None]:
+    match fault:
+        case Freeze():
+            return _frozen(world, fault)
+        case Cut():
+            return _cut(world, fault)
+        case Unplug():
+            return _unplugged(world, fault)
+        case Lossy():
+            return _lossy(world, fault)
+        case Slow():
+            return _slow(world, fault)
+        case FullDisk():
+            return _full_disk(world, fault)
+        case NoDescriptors():
+            return _no_descriptors(world, fault)
 
 
 async def _victim(world: World, pod: str, whom: Whom) -> Process | None:
@@ -246,14 +265,3 @@ async def _exhaust_memory(world: World, pod: str) -> None:
             await world.http.post(url, json={"bytes": 4 * MEMORY_BYTES})
         except httpx.TransportError:
             return  # as it is meant
-
-
-_HAPPENING = {
-    Freeze: _frozen,
-    Cut: _cut,
-    Unplug: _unplugged,
-    Lossy: _lossy,
-    Slow: _slow,
-    FullDisk: _full_disk,
-    NoDescriptors: _no_descriptors,
-}
