@@ -25,11 +25,11 @@ STATEFULSET = KUSTOMIZE / "overlays" / "llama-server-statefulset"
 
 
 async def test_the_shipped_statefulset_serves_relaunches_and_leaves(
-    pods: PodsFactory, kubelet: Kubelet, engines: Engines, tmp_path: Path
+    pods: PodsFactory, kubelet: Kubelet, engines: Engines, prefix: Path, tmp_path: Path
 ) -> None:
     network = await pods(2)
     manifests = kustomized(STATEFULSET) + kustomized(controller_of("sqlite"))
-    async with running(network, kubelet, engines, tmp_path, manifests) as cluster:
+    async with running(network, kubelet, engines, prefix, tmp_path, manifests) as cluster:
         instance = await cluster.instance(lambda found: found["status"] == "active")
         assert instance["job_name"] == "podvisor-engine-0"
         seats = {member["node_rank"]: member["pod_ip"] for member in instance["supervisors"]}
@@ -65,6 +65,7 @@ async def test_pods_of_other_platforms_find_their_place_and_end_as_they_need_it(
     pods: PodsFactory,
     kubelet: Kubelet,
     engines: Engines,
+    prefix: Path,
     tmp_path: Path,
     platform: str,
     job_name: str,
@@ -73,7 +74,7 @@ async def test_pods_of_other_platforms_find_their_place_and_end_as_they_need_it(
     network = await pods(2)
     parts = ("engines/llama-server", f"platforms/{platform}")
     manifests = added_to(Path("pod"), *parts, directory=tmp_path) + kustomized(controller_of("sqlite"))
-    async with running(network, kubelet, engines, tmp_path, manifests) as cluster:
+    async with running(network, kubelet, engines, prefix, tmp_path, manifests) as cluster:
         instance = await cluster.instance(lambda found: found["status"] == "active")
         assert instance["job_name"] == job_name
         (base,) = service_addresses(network, manifests)

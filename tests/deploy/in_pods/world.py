@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,34 +19,28 @@ from controller.demo.tiny_model import Shape
 from tests.deploy.in_pods.carried_out import CarriedOut, Given, Image
 from tests.deploy.platforms import PlannedPod, pods_of
 from tests.deploy.rendered import Manifests
-from tests.pods.harness import PODVISOR, TIMEOUT_SEC
+from tests.pods.harness import TIMEOUT_SEC
 from tests.support.installed_engines import program
 
 TOKEN = secrets.token_hex(16)
 
 
-def images(directory: Path, engines: Engines) -> dict[str, Image]:
-    """podvisor's has its programs in /opt/podvisor; the engine's has an engine and knows nothing of podvisor."""
-    programs = directory / "image" / "bin"
-    programs.mkdir(parents=True)
-    launcher = programs / "podvisor"
-    launcher.write_text(f'#!/bin/sh\nexec {PODVISOR} "$@"\n')
-    launcher.chmod(0o755)
+def images(prefix: Path, engines: Engines) -> dict[str, Image]:
+    """podvisor's holds its prefix; the engine's has an engine and a Python, and knows nothing of podvisor."""
     path = os.pathsep.join((engines.search_path, base_environment()["PATH"]))
-    python = (Path(sys.prefix), Path(sys.base_prefix))
     return {
-        "podvisor": Image(directories={"/opt/podvisor": programs.parent}, programs=python),
-        "llama-server": Image(variables={"PATH": path}, programs=(*python, engines.directory.resolve())),
+        "podvisor": Image(directories={"/opt/podvisor": prefix}),
+        "llama-server": Image(variables={"PATH": path}, programs=[engines.directory.resolve()]),
     }
 
 
-async def what_is_given(directory: Path, engines: Engines, hub: Pod) -> Given:
+async def what_is_given(directory: Path, prefix: Path, engines: Engines, hub: Pod) -> Given:
     """What docs/in-the-cluster.md says has to be there first."""
     models = directory / "models"
     models.mkdir()
     (models / "model.gguf").write_bytes((await tiny_model(engines, Shape())).read_bytes())
     return Given(
-        images=images(directory, engines),
+        images=images(prefix, engines),
         secrets={"podvisor-token": {"token": TOKEN}},
         claims={"models": models, "podvisor-controller": _made(directory / "journal")},
         hosts={"podvisor-controller": hub.address},
@@ -72,12 +65,12 @@ async def started(kubelet: Kubelet, planned: PlannedPod, pod: Pod, manifests: Ma
 
 @asynccontextmanager
 async def running(
-    network: Network, kubelet: Kubelet, engines: Engines, directory: Path, manifests: Manifests
+    network: Network, kubelet: Kubelet, engines: Engines, prefix: Path, directory: Path, manifests: Manifests
 ) -> AsyncIterator[Cluster]:
     """The controller in the hub and the engine's pods in those of the network, in their order."""
     for name in (LLAMA_SERVER, GGML_RPC_SERVER):
         program(engines, name)
-    given = await what_is_given(directory, engines, network.hub)
+    given = await what_is_given(directory, prefix, engines, network.hub)
     planned = {name: [pod for pod in pods_of(manifests) if name in pod.name] for name in ("controller", "engine")}
     (controller,) = planned["controller"]
     in_hub = await started(kubelet, controller, network.hub, manifests, given)
