@@ -6,7 +6,7 @@ What silence is and what an answer means is decided in `supervisor.unit.canary`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
@@ -44,17 +44,17 @@ class CanaryRunner:
         self._say_by_what(watch)
         while True:
             await trio.sleep_until(watch.looks_again_at(self._canary))
-            watch, idle = rules.looked(watch, await self._tokens(), trio.current_time())
-            if idle:
-                watch = await self._ask(watch)
+            watch, ranks = rules.looked(self._canary, watch, await self._tokens(), trio.current_time())
+            if ranks:
+                watch = await self._ask(watch, ranks)
 
-    async def _ask(self, watch: Watch) -> Watch:
-        answer = rules.judge_round(await self._round())
+    async def _ask(self, watch: Watch, ranks: Sequence[int]) -> Watch:
+        answer = rules.judge_round(await self._round(ranks))
         watch, verdict = rules.answered(self._canary, watch, answer)
         match answer.finding:
             case Finding.WORKS:
                 # What the canary itself made the engine count is no work for anybody: begin to watch anew.
-                watch, _ = rules.looked(watch, await self._tokens(), trio.current_time())
+                watch, _ = rules.looked(self._canary, watch, await self._tokens(), trio.current_time())
             case Finding.MISCONFIGURED:
                 self._complain(answer)
             case Finding.STUCK | Finding.BUSY:
@@ -68,33 +68,34 @@ class CanaryRunner:
                 pass
         return watch
 
-    async def _round(self) -> list[Answer]:
+    async def _round(self, ranks: Sequence[int]) -> list[Answer]:
         answers: list[Answer] = []
 
-        async def ask_once() -> None:
-            answers.append(await self._answer())
+        async def ask(rank: int) -> None:
+            answer = await self._answer(rules.question(self._canary, self._check, rank))
+            answers.append(rules.of_rank(self._canary, answer, rank))
 
         async with trio.open_nursery() as nursery:
-            for _ in range(self._canary.requests or 1):
-                nursery.start_soon(ask_once)
+            for rank in ranks:
+                nursery.start_soon(ask, rank)
         return answers
 
-    async def _answer(self) -> Answer:
+    async def _answer(self, check: HttpCheck) -> Answer:
         # Imported here because h11 costs the loop 7 ms, which the first spawn need not wait for.
         from supervisor.service import http_check
 
         with trio.move_on_after(self._canary.timeout_sec):
             try:
                 with thread_shortage():
-                    answer = await http_check.fetch(self._check)
+                    answer = await http_check.fetch(check)
             except http_check.NoAnswer as error:
                 return Answer(Finding.STUCK, str(error))
             except (NoThread, ValueError) as error:
                 return Answer(Finding.MISCONFIGURED, str(error))  # it is not the engine that is to blame
-            return rules.judge_answer(answer.status, http_check.complaint(self._check, answer))
+            return rules.judge_answer(answer.status, http_check.complaint(check, answer))
         return Answer(Finding.STUCK, f"no answer within {self._canary.timeout_sec:g} s")
 
-    async def _tokens(self) -> float | None:
+    async def _tokens(self) -> rules.Counters | None:
         from supervisor.service import http_check
 
         with trio.move_on_after(METRICS_SEC):

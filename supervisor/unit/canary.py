@@ -1,8 +1,11 @@
 """When the canary is sent and what its answers mean: a probe with real work, for an engine that answers and does none.
 
 It is sent only while the engine works for nobody. The engine's token counters tell: they never fall, so two equal
-readings IdleSec apart prove that in between nothing was done. Only growth that was *seen* counts as work: without
-counters (no metrics, or none of tokens) a canary is sent every IdleSec, whatever the engine does meanwhile.
+readings IdleSec apart prove that in between nothing was done. Where ranks are counted apart and a request can name one,
+each is watched for itself: a server that chooses would lead every request around the rank that hangs.
+
+Only growth that was *seen* counts as work: without counters (no metrics, or none of tokens) a canary is sent every
+IdleSec, whatever the engine does meanwhile.
 
 Carrying it out lives in `supervisor.service.canary`; what a verdict does to a unit lives in `machine.py`.
 """
@@ -10,7 +13,7 @@ Carrying it out lives in `supervisor.service.canary`; what a verdict does to a u
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from urllib.parse import urlsplit, urlunsplit
 
@@ -25,9 +28,14 @@ NAME = "canary"
 """Of the complaint, and so of the report `unhealthy:canary`."""
 METRICS_PATH = "/metrics"
 
-_TOKEN_COUNTER = re.compile(rb"^[^\s#{]*tokens[^\s{]*_total(?:\{.*\})?[ \t]+([0-9.eE+]+)", re.MULTILINE)
+_TOKEN_COUNTER = re.compile(rb"^[^\s#{]*tokens[^\s{]*_total(\{.*\})?[ \t]+([0-9.eE+]+)", re.MULTILINE)
 """vllm:prompt_tokens_total and vllm:generation_tokens_total; the same of sglang:, with --enable-metrics;
-llamacpp:prompt_tokens_total and llamacpp:tokens_predicted_total, with --metrics. All ranks are added up."""
+llamacpp:prompt_tokens_total and llamacpp:tokens_predicted_total, with --metrics."""
+_RANK = re.compile(rb'[{,]engine="(\d+)"')
+"""vLLM's label for a data-parallel rank (v1/metrics/loggers.py)."""
+
+Counters = Mapping[str, float]
+"""Tokens by rank, as the engine numbers it; empty name: no rank was told."""
 
 
 class Finding(Enum):
@@ -52,7 +60,7 @@ class Watch(msgspec.Struct, frozen=True):
 
     since: float
     """When the counters were last read for comparison."""
-    counted: float | None = None
+    counted: Counters | None = None
     """Tokens then; None: never seen."""
     tally: Tally = Tally(verdict=Verdict.PASSED, passed_once=True)
 
@@ -60,10 +68,14 @@ class Watch(msgspec.Struct, frozen=True):
         return self.since + canary.idle_sec
 
 
-def tokens(metrics: bytes) -> float | None:
-    """The sum of all token counters in a Prometheus exposition; None if there are none."""
-    found = [_number(value) for value in _TOKEN_COUNTER.findall(metrics)]
-    return sum(found) if found else None
+def tokens(metrics: bytes) -> Counters | None:
+    """The sums of all token counters in a Prometheus exposition; None if there are none."""
+    found: dict[str, float] = {}
+    for labels, value in _TOKEN_COUNTER.findall(metrics):
+        rank = _RANK.search(labels)
+        name = rank[1].decode() if rank else ""
+        found[name] = found.get(name, 0.0) + _number(value)
+    return found or None
 
 
 def metrics_of(check: HttpCheck) -> HttpCheck:
@@ -72,11 +84,30 @@ def metrics_of(check: HttpCheck) -> HttpCheck:
     return HttpCheck(urlunsplit((url.scheme, url.netloc, METRICS_PATH, "", "")), headers=check.headers)
 
 
-def looked(watch: Watch, counted: float | None, now: float) -> tuple[Watch, bool]:
-    """The counters were read (None: they could not be); whether a round is to be sent now."""
-    worked = counted is not None and watch.counted is not None and counted != watch.counted
+def looked(canary: Canary, watch: Watch, counted: Counters | None, now: float) -> tuple[Watch, tuple[int, ...]]:
+    """The counters were read (None: they could not be); the ranks behind the port that are to be asked now, from 0."""
     seen = replace(watch, since=now, counted=watch.counted if counted is None else counted)
-    return seen, not worked
+    everyone = tuple(range(canary.requests or 1))
+    if counted is None or watch.counted is None:
+        return seen, everyone
+    ranks = sorted(counted, key=lambda name: (len(name), name))
+    still = tuple(number for number, name in enumerate(ranks) if counted[name] == watch.counted.get(name))
+    if canary.rank_header is not None and len(ranks) == len(everyone):
+        return seen, still
+    return seen, everyone if len(still) == len(ranks) else ()
+
+
+def question(canary: Canary, check: HttpCheck, rank: int) -> HttpCheck:
+    if canary.rank_header is None:
+        return check
+    return replace(check, headers=(*check.headers, (canary.rank_header, str(rank))))
+
+
+def of_rank(canary: Canary, answer: Answer, rank: int) -> Answer:
+    """For people, where it is known who has answered."""
+    if canary.rank_header is None or not answer.words:
+        return answer
+    return replace(answer, words=f"rank {rank}: {answer.words}")
 
 
 def judge_answer(status: int, complaint: str | None) -> Answer:

@@ -136,6 +136,8 @@ class Canary(msgspec.Struct, frozen=True):
     idle_sec: float = 10.0
     requests: int | None = None
     """A round; None: the number of ranks behind the port."""
+    rank_header: str | None = None
+    """The launcher's: the HTTP header that says which of these ranks, from 0, is to work; None: the server chooses."""
 
 
 class Probes(msgspec.Struct, frozen=True):

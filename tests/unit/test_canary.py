@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from supervisor.unit import canary as rules
 from supervisor.unit.canary import Answer, Finding, Watch
@@ -18,14 +19,24 @@ WORKS, STUCK = Answer(Finding.WORKS), Answer(Finding.STUCK, "no answer within 30
 BUSY, WRONG = Answer(Finding.BUSY, "HTTP 503"), Answer(Finding.MISCONFIGURED, "HTTP 401")
 
 
-def sent(*readings: float | None) -> str:
-    """For each reading after the first, ten seconds apart: sent (!) or not (.)."""
-    watch, marks = Watch(0.0, readings[0]), ""
+Reading = float | tuple[float, ...] | None
+"""Of the only rank, or of each."""
+
+
+def counters(reading: Reading) -> dict[str, float] | None:
+    if reading is None:
+        return None
+    return {str(rank): tokens for rank, tokens in enumerate(reading if isinstance(reading, tuple) else (reading,))}
+
+
+def sent(*readings: Reading, canary: Canary = CANARY) -> list[tuple[int, ...]]:
+    """For each reading after the first, ten seconds apart: the ranks that are asked."""
+    watch, asked = Watch(0.0, counters(readings[0])), []
     for number, reading in enumerate(readings[1:], 1):
-        watch, idle = rules.looked(watch, reading, 10.0 * number)
-        marks += "!" if idle else "."
-        assert watch.looks_again_at(CANARY) == 10.0 * (number + 1)
-    return marks
+        watch, ranks = rules.looked(canary, watch, counters(reading), 10.0 * number)
+        asked.append(ranks)
+        assert watch.looks_again_at(canary) == 10.0 * (number + 1)
+    return asked
 
 
 @pytest.mark.parametrize(
@@ -40,7 +51,50 @@ def sent(*readings: float | None) -> str:
     ],
 )
 def test_it_is_sent_when_nothing_was_seen_to_be_counted(readings: tuple[float | None, ...], expected: str) -> None:
-    assert sent(*readings) == expected
+    assert ["!" if ranks else "." for ranks in sent(*readings)] == list(expected)
+
+
+BY_NAME = replace(CANARY, requests=3, rank_header="X-Rank")
+
+
+@pytest.mark.parametrize(
+    "readings, asked",
+    [
+        (((5.0, 5.0, 5.0), (5.0, 5.0, 5.0)), (0, 1, 2)),
+        (((5.0, 5.0, 5.0), (6.0, 5.0, 7.0)), (1,)),  # who works for others is not asked, whoever else stands still
+        (((5.0, 5.0, 5.0), (6.0, 6.0, 6.0)), ()),
+        (((5.0, 5.0), (6.0, 6.0)), ()),  # of whom the numbers are cannot be told: their sum counts
+        (((5.0, 5.0), (6.0, 5.0)), ()),
+        (((5.0, 5.0), (5.0, 5.0)), (0, 1, 2)),
+        ((None, (5.0, 5.0, 5.0)), (0, 1, 2)),
+    ],
+)
+def test_each_rank_that_stands_still_is_asked_by_its_number(
+    readings: tuple[Reading, ...], asked: tuple[int, ...]
+) -> None:
+    """A rank that hangs beside one that is busy is found too, and a server that chooses itself would avoid it."""
+    assert sent(*readings, canary=BY_NAME) == [asked]
+
+
+def test_without_a_way_to_name_a_rank_all_must_stand_still() -> None:
+    chosen = replace(CANARY, requests=2)
+    assert sent((5.0, 5.0), (6.0, 5.0), (6.0, 5.0), canary=chosen) == [(), (0, 1)]
+
+
+def test_the_eleventh_rank_comes_after_the_tenth() -> None:
+    many = replace(BY_NAME, requests=12)
+    before = tuple(float(rank) for rank in range(12))
+    assert sent(before, tuple(tokens + (rank != 10) for rank, tokens in enumerate(before)), canary=many) == [(10,)]
+
+
+def test_a_question_names_its_rank_and_so_does_the_answer() -> None:
+    check = BY_NAME.check
+    assert check is not None
+    assert rules.question(BY_NAME, check, 2) == replace(check, headers=(("X-Rank", "2"),))
+    assert rules.question(CANARY, check, 0) is check
+    assert rules.of_rank(BY_NAME, STUCK, 2).words == "rank 2: no answer within 30 s"
+    assert rules.of_rank(BY_NAME, WORKS, 2) is WORKS
+    assert rules.of_rank(CANARY, STUCK, 0) is STUCK
 
 
 VLLM = b"""# HELP vllm:prompt_tokens_total Number of prefill tokens processed.
@@ -58,16 +112,16 @@ vllm:num_requests_running{engine="0"} 4.0
 @pytest.mark.parametrize(
     "metrics, expected",
     [
-        (VLLM, 1042.0),
-        (b'sglang:prompt_tokens_total{model_name="m"} 8.0e+06\nsglang:generation_tokens_total 2\n', 8000002.0),
-        (b"llamacpp:prompt_tokens_total 7\nllamacpp:tokens_predicted_total 5\n", 12.0),
+        (VLLM, {"0": 1012.0, "1": 30.0}),
+        (b'sglang:prompt_tokens_total{model_name="m"} 8.0e+06\nsglang:generation_tokens_total 2\n', {"": 8000002.0}),
+        (b"llamacpp:prompt_tokens_total 7\nllamacpp:tokens_predicted_total 5\n", {"": 12.0}),
         (b"vllm:num_requests_running 4.0\nprocess_cpu_seconds_total 3\n", None),
         (b"<html>no metrics</html>", None),
-        (b"vllm:prompt_tokens_total e.e\n", 0.0),
+        (b"vllm:prompt_tokens_total e.e\n", {"": 0.0}),
         (b"", None),
     ],
 )
-def test_the_token_counters_of_the_engines_are_found(metrics: bytes, expected: float | None) -> None:
+def test_the_token_counters_of_the_engines_are_found(metrics: bytes, expected: dict[str, float] | None) -> None:
     assert rules.tokens(metrics) == expected
 
 

@@ -228,6 +228,9 @@ def test_as_many_requests_as_ranks_behind_the_port(name: str, requests: list[int
     row = TOPOLOGIES[name]
     canaries = [plan.probes.canary for plan in plans(engine_of(row), row.nnodes)]
     assert [None if canary is None else canary.requests for canary in canaries] == requests
+    # entrypoints/generate/base/serving.py, _get_data_parallel_rank; in hybrid mode from 0 too
+    named = [None if canary is None else canary.rank_header for canary in canaries]
+    assert named == [None if count in (None, 1) else "X-data-parallel-rank" for count in requests]
 
 
 def test_the_canary_shows_the_key_that_the_server_asks_for() -> None:
@@ -249,7 +252,7 @@ MINE = HttpCheck("http://127.0.0.1:8000/mine")
     ("declared", "expected"),
     [
         (Canary(enabled=False), None),
-        (Canary(check=MINE), Canary(check=MINE, requests=4)),
+        (Canary(check=MINE), Canary(check=MINE, requests=4, rank_header="X-data-parallel-rank")),
         (Canary(check=MINE, requests=2, timeout_sec=5.0), Canary(check=MINE, requests=2, timeout_sec=5.0)),
     ],
 )

@@ -121,6 +121,32 @@ async def test_all_requests_of_a_round_are_on_their_way_together(engine: Engine,
         assert (engine.sent, engine.most_at_once) == (4, 4)
 
 
+async def test_a_rank_that_hangs_is_found_beside_one_that_is_busy(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """All the world's requests are led around it, as vLLM's balancer does, so it is asked by its number."""
+    asked: list[tuple[str, str]] = []
+
+    async def fetch(check: HttpCheck, **_: object) -> HttpAnswer:
+        if check.url.endswith("/metrics"):
+            busy = int(trio.current_time())
+            counters = f'v:tokens_total{{engine="0"}} {busy}\nv:tokens_total{{engine="1"}} 3\n'
+            return HttpAnswer(200, counters.encode())
+        asked.extend(check.headers)
+        await trio.sleep_forever()
+        raise AssertionError
+
+    monkeypatch.setattr(http_check, "fetch", fetch)
+    declared = unit(service=SERVE, probes=probes(requests=2, rank_header="X-Rank"))
+    async with running(declared, serve=Program(), **{"ready?": Program(0.0)}) as world:
+        await world.service.start(asked_by="test")
+        await world.service.wait_until(lambda state: state.restarts == 1)
+        ending = world.service.state.last_ending
+        assert ending is not None
+        assert ending.cause == "canary failed: rank 1: no answer within 30 s"
+    assert asked == [("X-Rank", "1")] * 2
+
+
 @pytest.mark.seed("S14")
 async def test_a_result_that_comes_too_late_is_not_the_next_engines(engine: Engine, autojump_clock: MockClock) -> None:
     engine.answers_after_sec = math.inf

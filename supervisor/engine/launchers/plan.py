@@ -127,7 +127,10 @@ def without_http(declared: Probes) -> Probes:
 
 
 def _completed(declared: Canary | None, default: Canary | None) -> Canary | None:
-    """A canary that is declared without a request, or without their number, has the launcher's."""
+    """A canary that is declared without a request, or without their number, has the launcher's.
+
+    Whoever declares another number does not mean one for each rank.
+    """
     if declared is None:
         return default
     if not declared.enabled:
@@ -137,6 +140,7 @@ def _completed(declared: Canary | None, default: Canary | None) -> Canary | None
         declared,
         check=declared.check or own.check,
         requests=own.requests if declared.requests is None else declared.requests,
+        rank_header=own.rank_header if declared.requests is None else None,
     )
     return complete if complete.check is not None else None
 

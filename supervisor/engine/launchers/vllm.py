@@ -31,6 +31,9 @@ PROGRAM = ("vllm", "serve")
 RPC_PORT = 1
 """Of the epoch's rendezvous ports, the one for data parallelism; the master port is the first."""
 
+RANK_HEADER = "X-data-parallel-rank"
+"""entrypoints/generate/base/serving.py. Left to choose, its balancer avoids ranks that owe an answer."""
+
 # The coordinator of data-parallel ranks is missed by a main process with several API servers, and by nobody where the
 # main process is the one API server (v1/utils.py, wait_for_completion_or_failure; seen with kill -9).
 CRITICAL_PROCESSES = ("VLLM::EngineCore*", "VLLM::Worker*", "VLLM::DPCoordinator*")
@@ -208,12 +211,14 @@ def _canary(engine: Engine, sizes: Sizes, rank: Rank) -> Canary | None:
         body=body,
         expect_status=((200, 200),),
     )
+    ranks = _ranks_behind_the_port(engine, sizes, rank)
     return Canary(
         check=check,
         timeout_sec=30.0,
         failure_threshold=2,
         idle_sec=10.0,
-        requests=_ranks_behind_the_port(engine, sizes, rank),
+        requests=ranks,
+        rank_header=RANK_HEADER if ranks > 1 else None,
     )
 
 
