@@ -97,7 +97,7 @@ async def compose(
     )
     refuse_once_lost(routes, leadership, find_leader)
     kubernetes = make_kubernetes(registry, journal, leadership) if make_kubernetes else None
-    sources = Sources(registry, kubernetes.trouble if kubernetes else None)
+    sources = Sources(registry, journal, kubernetes.trouble if kubernetes else None)
     add_metrics_route(routes, of_caller(sources), Role.READ)
     add_openapi_route(routes)
     beside = kubernetes.run if kubernetes else trio.sleep_forever

@@ -36,7 +36,8 @@ class Journal:
         self._registry = registry
         self._events = events
         self._written_event = events.last_id
-        self._is_broken = False
+        self.is_broken = False
+        """The last write failed; nothing new is commanded meanwhile."""
 
     async def insist(self, write: Callable[[], Awaitable[T]]) -> T:
         """Again and again until it is written. Cancelled, it may or may not be. Raises Deposed."""
@@ -120,13 +121,13 @@ class Journal:
         return bool(batch)
 
     def _broken(self, error: CannotWrite) -> None:
-        if not self._is_broken:
-            self._is_broken = True
+        if not self.is_broken:
+            self.is_broken = True
             self._events.append(
                 "controller", f"nothing is commanded until it can be written: {error}", level="error", reason="journal"
             )
 
     def _mended(self) -> None:
-        if self._is_broken:
-            self._is_broken = False
+        if self.is_broken:
+            self.is_broken = False
             self._events.append("controller", "the journal can be written again", reason="journal")

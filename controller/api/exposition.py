@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from controller.entry import Entry
+from controller.journal import Journal
 from controller.kubernetes.trouble import Trouble
 from controller.model.instance import InstanceStatus
 from controller.registry import Registry
@@ -56,6 +57,7 @@ class Sources:
     """What is measured of a controller that leads."""
 
     registry: Registry
+    journal: Journal
     kubernetes: Trouble | None = None
 
 
@@ -67,6 +69,7 @@ class Snapshot:
     outcomes: Mapping[tuple[str, str, str], int]
     """By namespace, job and outcome."""
     steps: tuple[StepGauges, ...]
+    journal_writable: bool
     kubernetes: ApiCounts | None = None
 
 
@@ -88,6 +91,7 @@ def snapshot(sources: Sources, may_see: Callable[[str], bool], now: float) -> Sn
             for (namespace, step), durations in runs.steps.items()
             if may_see(namespace)
         ),
+        journal_writable=not sources.journal.is_broken,
         kubernetes=_api_counts(api) if api else None,
     )
 
@@ -119,6 +123,8 @@ class FleetCollector(Collector):
         yield InfoMetricFamily("podvisor_build", "The controller.", {"version": VERSION})
         yield GaugeMetricFamily("podvisor_leader", "1 if this controller leads.", float(self._seen is not None))
         if self._seen is not None:
+            writable = "0 while nothing is commanded, because it cannot be written down."
+            yield GaugeMetricFamily("podvisor_journal_writable", writable, float(self._seen.journal_writable))
             yield from _instances(self._seen.instances)
             yield from _runs(self._seen)
             if self._seen.kubernetes is not None:

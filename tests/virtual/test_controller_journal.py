@@ -201,12 +201,14 @@ async def test_on_a_full_disk_nothing_is_commanded_and_what_serves_goes_on(
         assert newcomer[0].registrations == 0, "a registration that is not written is not acknowledged"
         told = [event for event in world.it.events.since(0) if event.reason == "journal"]
         assert [event.level for event in told] == ["error"], "once, however often it was tried"
+        assert "podvisor_journal_writable 0.0" in (await world.client.get("/metrics", timeout=None)).text
         writer.full = False
         await world.until_active("sick", epoch=2)
         await world.until_active("newcomer")
         assert {fake.boots for fake in (*healthy, *sick)} == {1}
         told = [event for event in world.it.events.since(0) if event.reason == "journal"]
         assert [event.message for event in told][1:] == ["the journal can be written again"]
+        assert "podvisor_journal_writable 1.0" in (await world.client.get("/metrics", timeout=None)).text
 
 
 async def test_a_controller_with_a_full_disk_still_stops_in_time(autojump_clock: MockClock, tmp_path: Path) -> None:
