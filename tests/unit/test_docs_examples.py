@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.settings import load as load_controller_settings
+from supervisor.cli.verify import as_text, verify
 from supervisor.settings import load_settings
 from supervisor.unit.errors import ConfigurationError
 from supervisor.unit.parse import load_units
@@ -55,6 +56,24 @@ def test_the_sample_settings_say_what_holds_without_them(tmp_path: Path) -> None
     assert config.read_text().count("\nenable_engine_relaunch = true\n") == 1
     assert load_settings(config, {}) == load_settings(None, {})
     assert load_controller_settings(config, {}) == load_controller_settings(None, {})
+
+
+def test_the_long_load_of_the_operations_guide_is_judged_as_it_says(tmp_path: Path) -> None:
+    page = (DOCS / "operations.md").read_text()
+    unit, settings = FENCED.findall(page)[:2]
+    (tmp_path / "units").mkdir()
+    (tmp_path / "units" / "engine.toml").write_text(unit)
+    config = tmp_path / "podvisor.toml"
+    config.write_text(settings)
+    report = verify([tmp_path / "units"], config, {"PATH": "/nonexistent"}, elsewhere=True)
+    assert f"units\n{as_text(report)}\n```" in page
+    assert report.grace_period_sec == 100
+    load_controller_settings(config, {})
+    config.write_text(settings.replace("engine_restart_freeze_sec = 1200", "engine_restart_freeze_sec = 720"))
+    with pytest.raises(ConfigurationError) as refused:
+        load_controller_settings(config, {})
+    (problem,) = refused.value.problems
+    assert str(problem).replace(str(config), "podvisor.toml") in page
 
 
 def test_the_settings_of_several_controllers_are_taken_by_both_programs(tmp_path: Path) -> None:
