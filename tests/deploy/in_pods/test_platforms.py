@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.pods, pytest.mark.engines]
 STATEFULSET = KUSTOMIZE / "overlays" / "llama-server-statefulset"
 
 
-async def test_the_shipped_statefulset_serves_relaunches_and_leaves(
+async def test_the_shipped_statefulset_serves_survives_two_kills_and_leaves(
     pods: PodsFactory, kubelet: Kubelet, engines: Engines, prefix: Path, tmp_path: Path
 ) -> None:
     network = await pods(2)
@@ -49,8 +49,14 @@ async def test_the_shipped_statefulset_serves_relaunches_and_leaves(
         assert await complete(cluster.http, base) == said
         assert [supervisor.restart_count for supervisor in cluster.supervisors] == [0, 0]
 
+        _kill_container(cluster.supervisors[1])
+        await cluster.instance(lambda found: found["status"] == "active" and found["epoch"] > again["epoch"])
+        assert await complete(cluster.http, base) == said
+        assert [supervisor.restart_count for supervisor in cluster.supervisors] == [0, 1], "the other waited in place"
+        assert "the previous container was killed" in cluster.supervisors[1].logs[1].read_text(), "its volume stayed"
+
         await leave(cluster.supervisors)
-        assert [supervisor.exit_codes for supervisor in cluster.supervisors] == [[0], [0]], "within the grace period"
+        assert [supervisor.exit_codes for supervisor in cluster.supervisors] == [[0], [137, 0]]
 
 
 @pytest.mark.parametrize(
@@ -106,6 +112,11 @@ async def users_and_capabilities(supervisor: KubeletPod) -> set[str]:
     done = await supervisor.container.exec([sys.executable, "-I", "-c", _LOOK])
     assert done.exit_code == 0, done.output
     return set(done.output.splitlines())
+
+
+def _kill_container(supervisor: KubeletPod) -> None:
+    assert supervisor.container is not None
+    supervisor.container.kill(signal.SIGKILL)
 
 
 async def _kill_engine(supervisor: KubeletPod) -> None:
