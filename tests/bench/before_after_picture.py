@@ -75,7 +75,7 @@ def _time(axes: Axes, sheet: Sheet) -> None:
     axes.margins(x=0.09)
     _plain(axes)
     axes.spines["bottom"].set_visible(False)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     axes.tick_params(axis="x", labelsize=8, colors=PALE)
 
 

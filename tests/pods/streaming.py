@@ -24,7 +24,7 @@ class Streamed:
     is_said_done: bool
     """The line that ends a stream has come."""
     error: str
-    """What the client's HTTP library raised; empty: the answer ended as HTTP says."""
+    """What the engine said instead of a piece, or the client's HTTP library raised; empty: it ended as HTTP says."""
 
     @property
     def looks_whole(self) -> bool:
@@ -61,7 +61,11 @@ async def stream(
                     is_said_done = is_said_done or data == "[DONE]"
                     if status != 200 or data in ("", "[DONE]"):
                         continue
-                    choice = json.loads(data)["choices"][0]
+                    piece = json.loads(data)
+                    if "choices" not in piece:
+                        error = f"the engine says: {data}"
+                        continue
+                    choice = piece["choices"][0]
                     finish_reason = choice.get("finish_reason")
                     if finish_reason is None:
                         texts.append(choice["text"])

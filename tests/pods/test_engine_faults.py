@@ -37,7 +37,7 @@ FailureThreshold = 2
 """
 SLOW_ENGINE = f"""
 [Service]
-ExecStart = ["python3", "-I", "{FALLBACK_ENGINE}", "--host=${{POD_IP}}", "--port=${{PORT}}", "--load-sec=3"]
+ExecStart = ["python3", "-I", "{FALLBACK_ENGINE}", "--host=${{POD_IP}}", "--port=${{PORT}}", "--load-sec=2"]
 [Engine]
 Launcher = "exec"
 [Liveness]
@@ -52,7 +52,7 @@ IMPATIENT: Tables = {
     "supervisor": {"heartbeat_interval_seconds": 0.1, "grace_period_sec": 0.2, "role": "union"},
     "parallel": {"dp_size": 2},
 }
-"""The arbiter counts to five in half a second: a load of three would be death many times over."""
+"""The arbiter counts to five in half a second: a load of two would be death many times over."""
 
 
 async def health(running: Cluster, http: httpx.AsyncClient) -> int | None:

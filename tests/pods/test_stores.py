@@ -101,6 +101,10 @@ async def states(running: Cluster, rank: int) -> dict[str, tuple[str, int]]:
     return {unit["name"]: (unit["state"], unit["restarts"]) for unit in view["units"]}
 
 
+def all_active(states: Mapping[str, tuple[str, int]]) -> bool:
+    return {state for state, _ in states.values()} == {"active"}
+
+
 def others(pids: Mapping[str, int], *names: str) -> dict[str, int]:
     return {name: pid for name, pid in pids.items() if name not in names}
 
@@ -119,7 +123,7 @@ async def test_scenario_1_stores_start_first_then_engines_and_each_is_probed_as_
             assert container is not None
             for name in names:
                 await until_probed(expand_unit(shipped_unit(name), known), container)
-            assert {state for state, _ in (await states(running, rank)).values()} == {"active"}
+            await eventually(lambda rank=rank: states(running, rank), all_active, "all units")
             assert "abnormal" not in log, "not yet ready is not dead"
             assert json.loads((await node_health(running, rank)).split(maxsplit=1)[1])["status"] == "healthy"
             assert await redis(running, rank, "PING") == "+PONG"
@@ -140,16 +144,25 @@ async def test_scenario_6_a_mooncake_master_dies_alone_and_its_nodes_come_back_t
             await complete(running, rank)
         await running.podvisor(0, "start", "mooncake-master")
         await eventually(lambda: segments(running), lambda known: len(known) == 2, "both nodes")
-        master = (await pids(running, 0))["mooncake-master"]
-        await kill_process(running, 0, master)
-        await eventually(lambda: pids(running, 0), lambda now: now["mooncake-master"] not in (master, None), "a master")
+        await killed_and_replaced(running, 0, "mooncake-master")
         await eventually(lambda: segments(running), lambda known: len(known) == 2, "both nodes again")
 
         for rank in (0, 1):
             await eventually(lambda rank=rank: node_health(running, rank), lambda it: it.startswith("200"), "200")
             assert others(await pids(running, rank), "mooncake-master") == others(before[rank], "mooncake-master")
             assert (await states(running, rank))["mooncake-client"] == ("active", 0)
+
+        await killed_and_replaced(running, 1, "mooncake-client")
+        assert others(await pids(running, 1), "mooncake-client") == others(before[1], "mooncake-client")
+        assert others(await pids(running, 0), "mooncake-master") == others(before[0], "mooncake-master")
         assert (await running.instance(is_active))["epoch"] == first["epoch"]
+
+
+async def killed_and_replaced(running: Cluster, rank: int, unit: str) -> None:
+    """SIGKILL to its process; its own policy starts the next."""
+    killed = (await pids(running, rank))[unit]
+    await kill_process(running, rank, killed)
+    await eventually(lambda: pids(running, rank), lambda now: now[unit] not in (killed, None), f"another {unit}")
 
 
 async def test_scenario_7_a_redis_dies_alone_and_the_gang_follows_because_its_edge_says_so(stage: Stage) -> None:
