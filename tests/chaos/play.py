@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import choice
@@ -44,8 +44,11 @@ class Played:
     violations: tuple[Violation, ...]
 
 
-async def play(world: World, strikes: Sequence[Strike], tell: Callable[[Played], None]) -> Played | None:
-    """The strike that has violated an invariant, or None: all of them were borne."""
+async def play(world: World, strikes: Iterable[Strike], tell: Callable[[Played], None]) -> Played | None:
+    """The strike that has violated an invariant, or None: all of them were borne.
+
+    Each is asked for when the world is at rest.
+    """
     async with _watching(world) as watch:
         before = await _rest(world, watch)
         await watch.take()
