@@ -35,6 +35,19 @@ def pods_of(manifests: Manifests) -> list[PlannedPod]:
     ]
 
 
+def made_by_platforms(manifests: Manifests) -> set[tuple[str, str]]:
+    """(kind, name) of what the platforms' controllers make beside pods, and take for theirs if it is there already."""
+    made: set[tuple[str, str]] = set()
+    for found in manifests:
+        name, spec = found["metadata"]["name"], found.get("spec", {})
+        if found["kind"] == "LeaderWorkerSet":
+            groups = {("StatefulSet", f"{name}-{group}") for group in range(spec["replicas"])}
+            made |= {("Service", name), ("StatefulSet", name), *groups}
+        if "svc" in spec.get("plugins", {}):
+            made |= {("Service", name), ("NetworkPolicy", name), ("ConfigMap", f"{name}-svc")}
+    return made
+
+
 def template_of(workload: Object) -> Mapping[str, Any]:
     """The pod template in an object of any of these kinds."""
     spec = workload["spec"]

@@ -186,7 +186,7 @@ def test_the_notes_name_what_has_to_be_brought_and_where_requests_go(tmp_path: P
     written = output_of([tool("helm"), "install", "--dry-run=client", "podvisor", str(CHART)])
     notes = written.partition("NOTES:")[2]
     assert "create secret generic podvisor-token" in notes
-    assert "http://podvisor-engine.default.svc" in notes
+    assert "http://podvisor-engine-http.default.svc" in notes
 
 
 def test_every_choice_of_the_schema_is_tried() -> None:

@@ -61,7 +61,7 @@ def _mended(found: Object, **keys: object) -> Object:
 def test_what_is_wrong_is_found(tmp_path: Path) -> None:
     """The checks can fail: a key misspelt, one of the wrong type, one that does not exist in a custom kind."""
     manifests = kustomized(KUSTOMIZE / "overlays/vllm-volcano")
-    service, job = manifests.one("Service", "podvisor-engine"), manifests.one("Job", "podvisor-engine")
+    service, job = manifests.one("Service", "podvisor-engine-http"), manifests.one("Job", "podvisor-engine")
     with pytest.raises(AssertionError, match="publishNotReadyAdresses"):
         check_builtin(Manifests((_mended(service, publishNotReadyAdresses=True),)), tmp_path)
     with pytest.raises(jsonschema.ValidationError, match="maxRetries"):

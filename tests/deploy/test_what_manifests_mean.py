@@ -18,7 +18,7 @@ from supervisor.cli.verify import GRACE_PERIOD, Report, verify
 from supervisor.settings import Settings, load_settings
 from tests.deploy.choices import ENGINES, STORES, Choice, deployed
 from tests.deploy.container import config_maps, environment_of, option, ports_of, write_files
-from tests.deploy.platforms import PlannedPod, pods_of
+from tests.deploy.platforms import PlannedPod, made_by_platforms, pods_of
 from tests.deploy.rendered import Manifests
 
 GIVEN = {("Secret", "podvisor-token"), ("PersistentVolumeClaim", "models")}
@@ -141,7 +141,7 @@ def selected(selector: Mapping[str, str], pods: list[PlannedPod]) -> list[Planne
 def test_the_service_selects_rank_0_and_the_headless_one_all(choice: Choice, tmp_path: Path) -> None:
     manifests = deployed(choice, "sqlite")
     pods = pods_of(manifests)
-    service = manifests.one("Service", "podvisor-engine")["spec"]
+    service = manifests.one("Service", "podvisor-engine-http")["spec"]
     (first,) = selected(service["selector"], pods)
     assert settings_of(first, "10.0.0.11", manifests, tmp_path).supervisor.node_index in (0, None)
     assert {port["targetPort"] for port in service["ports"]} <= ports_of(first.container("engine")).keys()
@@ -166,6 +166,15 @@ def test_selectors_of_everything_else_match_the_pods_that_they_mean(choice: Choi
     controllers = manifests.one("Service", "podvisor-controller")["spec"]
     assert selected(controllers["selector"], pods) == controller_pods(manifests)
     assert [port["port"] for port in controllers["ports"]] == [1026], "the one in the supervisors' controller_url"
+
+
+@choices
+@stores
+def test_what_the_platform_makes_itself_has_names_of_its_own(choice: Choice, store: str) -> None:
+    """LeaderWorkerSet would take a Service of its name for its headless one, Volcano would delete it with the Job."""
+    manifests = deployed(choice, store)
+    ours = {(found["kind"], found["metadata"]["name"]) for found in manifests}
+    assert ours & made_by_platforms(manifests) == set()
 
 
 @choices

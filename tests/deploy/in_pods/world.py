@@ -90,7 +90,7 @@ async def running(
 
 def service_addresses(network: Network, manifests: Manifests) -> list[str]:
     """Where the engine's Service sends requests, ready or not."""
-    spec = manifests.one("Service", "podvisor-engine")["spec"]
+    spec = manifests.one("Service", "podvisor-engine-http")["spec"]
     planned = [pod for pod in pods_of(manifests) if "engine" in pod.name]
     (port,) = spec["ports"]
     return [
