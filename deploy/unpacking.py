@@ -1,7 +1,7 @@
 """__main__ of podvisor.pyz: unpacks the prefix that is inside, once, and becomes its bin/podvisor.
 
 Extension modules cannot be loaded out of an archive, so everything is unpacked, into the first of these that this
-user may write and execute from: $PODVISOR_CACHE, $XDG_CACHE_HOME/podvisor or ~/.cache/podvisor, podvisor-cache-UID
+user may write and execute from: $PODVISOR_CACHE, $XDG_CACHE_HOME/podvisor or $HOME/.cache/podvisor, podvisor-cache-UID
 below $TMPDIR or /tmp. The directory is named by a digest of the content. Python 3.6 can parse this.
 """
 
@@ -39,9 +39,10 @@ def caches(environment):
     """Where it may be unpacked, the best first. One that is named is the only one."""
     if environment.get("PODVISOR_CACHE"):
         return [environment["PODVISOR_CACHE"]]
-    of_user = environment.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    temporary = environment.get("TMPDIR") or "/tmp"
-    return [os.path.join(of_user, "podvisor"), os.path.join(temporary, f"podvisor-cache-{os.getuid()}")]
+    home, temporary = environment.get("HOME", ""), environment.get("TMPDIR") or "/tmp"
+    of_user = environment.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
+    places = [os.path.join(of_user, "podvisor"), os.path.join(temporary, f"podvisor-cache-{os.getuid()}")]
+    return [place for place in places if os.path.isabs(place)]  # without HOME there is no directory of this user
 
 
 def unpacked(cache):

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 import trio
+import yaml
 
 from tests.deploy.images import Python
 from tests.deploy.podman import PROJECT, Podman
+from tests.deploy.rendered import Manifests
+from tests.deploy.validation import check_builtin
 from tests.support.real_processes import TIMEOUT_SEC, told
 from tests.support.running_supervisor import FOREVER, Sections, service, shell, toml
 
@@ -164,6 +167,24 @@ async def test_the_prefix_works_in_an_engines_image_with_another_python(
     async with podman.running("engine", *READ_ONLY, *units, engine) as running:
         await running.stderr.saw(" online ")
         assert re.search(r"web +active ", podman("exec", "engine", "/opt/podvisor/bin/podvisor", "status").stdout)
+
+
+def test_the_one_file_runs_on_a_read_only_root_but_not_from_where_nothing_may_be_executed(
+    podman: Podman, base: str, pyz: Path
+) -> None:
+    into = ("run", "--rm", "--network", "none", "--read-only", "--user", "65531", "--volume", f"{pyz}:/podvisor.pyz:ro")
+    command = (base, "python3", "-I", "/podvisor.pyz", "run", "--", "sh", "-c", "exit 5")
+    assert podman(*into, *command, check=False).returncode == 5
+    refused = podman(
+        *into, "--tmpfs", "/cache:noexec,mode=1777", "--env=PODVISOR_CACHE=/cache/own", *command, check=False
+    )
+    assert refused.returncode == 78
+    assert "/cache/own: is mounted noexec" in refused.stderr
+
+
+def test_the_shipped_pod_is_valid(tmp_path: Path) -> None:
+    with POD.open() as text:
+        check_builtin(Manifests(yaml.safe_load_all(text)), tmp_path)
 
 
 async def test_the_shipped_pod_becomes_ready_and_its_container_is_restarted_after_a_kill(

@@ -50,10 +50,11 @@ def test_it_runs_from_wherever_it_is_moved_and_through_a_link(prefix: Path, pyth
 def test_it_imports_nothing_of_the_environment_of_the_engine(prefix: Path, python: Python, tmp_path: Path) -> None:
     """Neither by site-packages nor by variables; and what it starts has the variables as they were."""
     (tmp_path / "click.py").write_text("raise ImportError('the wrong click')")
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "PYTHONHOME": "/nonexistent"}
+    (tmp_path / "python3").symlink_to(python.program)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "PYTHONHOME": "/nonexistent"}
     shown = 'test "$PYTHONPATH" = "$0" && test "$PYTHONHOME" = /nonexistent'
-    command = [python.program, "-I", "-S", prefix / "bin" / "podvisor", "run", "--", "sh", "-c", shown, tmp_path]
-    done = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True, check=False)
+    command = [str(prefix / "bin" / "podvisor"), "run", "--", "sh", "-c", shown, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

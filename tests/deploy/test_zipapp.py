@@ -79,7 +79,8 @@ def test_without_a_cache_of_its_own_it_takes_the_users_and_then_a_temporary_one(
     assert run(bare, "--version", HOME=str(home), TMPDIR=str(temporary)).returncode == 0
     assert list(home.glob(".cache/podvisor/*/bin/podvisor"))
     assert not list(temporary.iterdir())
-    assert run(bare, "--version", HOME="/proc", TMPDIR=str(temporary)).returncode == 0
+    for unusable in ({"HOME": "/proc"}, {"HOME": ""}, {}):
+        assert run(bare, "--version", TMPDIR=str(temporary), **unusable).returncode == 0
     assert list(temporary.glob(f"podvisor-cache-{os.getuid()}/*/bin/podvisor"))
 
 
