@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from supervisor.version import VERSION
 from tests.deploy.choices import ENGINES, STORES, Choice, deployed
 from tests.deploy.platforms import pods_of
 from tests.deploy.rendered import CHART, PROJECT, Manifests, Object, templated
@@ -180,6 +181,14 @@ def test_a_packaged_chart_holds_the_shipped_files_themselves(tmp_path: Path) -> 
         files = {name: found.read() for name, found in packed.items() if found is not None}
     expected = {f"podvisor/{name}": path.read_bytes() for name, path in shipped_files()}
     assert {name: text for name, text in files.items() if name.startswith("podvisor/files/")} == expected
+
+
+def test_chart_and_manifests_take_the_image_of_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+    for pod in pods_of(deployed(ENGINES[0], "sqlite")):
+        containers = (*pod.spec["containers"], *pod.spec.get("initContainers", ()))
+        assert f"podvisor:{VERSION}" in {container["image"] for container in containers}
 
 
 def test_the_notes_name_what_has_to_be_brought_and_where_requests_go(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from controller.demo.engines import GGML_RPC_SERVER, LLAMA_SERVER, Engines, tiny
 from controller.demo.kubelet import Kubelet, KubeletPod
 from controller.demo.pod import Network, Pod, base_environment
 from controller.demo.tiny_model import Shape
+from supervisor.version import VERSION
 from tests.deploy.in_pods.carried_out import CarriedOut, Given, Image
 from tests.deploy.platforms import PlannedPod, pods_of
 from tests.deploy.rendered import Manifests
@@ -29,7 +30,7 @@ def images(prefix: Path, engines: Engines) -> dict[str, Image]:
     """podvisor's holds its prefix; the engine's has an engine and a Python, and knows nothing of podvisor."""
     path = os.pathsep.join((engines.search_path, base_environment()["PATH"]))
     return {
-        "podvisor": Image(directories={"/opt/podvisor": prefix}),
+        f"podvisor:{VERSION}": Image(directories={"/opt/podvisor": prefix}),
         "llama-server": Image(variables={"PATH": path}, programs=[engines.directory.resolve()]),
     }
 
