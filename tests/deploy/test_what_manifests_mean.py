@@ -237,6 +237,7 @@ def test_peers_are_allowed_in_by_the_network_policy(choice: Choice) -> None:
     assert ports_reached(policy, engine.labels, "default") == {"api"}
     assert ports_reached(policy, {"app": "prometheus"}, "monitoring") == {"probe"}
     assert ports_reached(policy, {"app": "router"}, "default") == set()
+    assert ports_reached(policy, {"podvisor.io/client": "true"}, "default") == {"api"}
     named = {"http", "node-manager", "probe"}
     assert named == ports_of(engine.container("engine")).keys()
     assert {"api", "probe"} == ports_of(controller.container("controller")).keys()
