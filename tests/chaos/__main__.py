@@ -64,6 +64,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", choices=KINDS, metavar="KIND", help=f"of {', '.join(KINDS)}")
     parser.add_argument("--longest", type=float, default=5.0, metavar="SEC", help="of a fault; default: 5")
     parser.add_argument("--store", choices=("sqlite", "etcd"), default="sqlite", help="etcd: with two controllers")
+    lost = "what its gang does when a member is lost; default: rejoin"
+    parser.add_argument("--on-member-lost", choices=("rejoin", "restart-all"), default="rejoin", help=lost)
     parser.add_argument("--replay", type=Path, metavar="FILE", help="the strikes in this file instead of a plan")
     parser.add_argument("--logs", type=Path, metavar="DIRECTORY", help="where they are kept; default: only on failure")
     parser.add_argument("--go-on", action="store_true", help="with the next world after a violation")
@@ -79,10 +81,12 @@ async def _part(options: argparse.Namespace, stage: Stage, seed: int, strikes: S
         print(report.line(played), flush=True)
 
     print(f"seed {seed}: {len(strikes)} strikes, {', '.join(f'{n} {kind}' for kind, n in tally(strikes).items())}")
-    async with open_world(stage, find_engines(), directory) as world:
+    settings = {"on_member_lost": options.on_member_lost}
+    async with open_world(stage, find_engines(), directory, settings) as world:
         failed = await play(world, strikes, tell)
         if failed is not None:
-            command = shlex.join(["python", "-m", "tests.chaos", "--store", options.store])
+            chosen = ["--store", options.store, "--on-member-lost", options.on_member_lost]
+            command = shlex.join(["python", "-m", "tests.chaos", *chosen])
             for text in report.violation(failed, history, seed, command, directory):
                 print(text, flush=True)
             return EXIT_VIOLATED

@@ -18,7 +18,7 @@ SHOWN_LINES = 120
 
 def line(played: Played) -> str:
     mark = "✗" if played.violations else "✓"
-    return f"{mark} {played.strike.number:4}  {played.took_sec:5.1f} s  {played.strike}"
+    return f"{mark} {time.strftime('%H:%M:%S')}  {played.strike.number:4}  {played.took_sec:5.1f} s  {played.strike}"
 
 
 def violation(played: Played, history: Sequence[Strike], seed: int, command: str, directory: Path) -> Iterator[str]:

@@ -142,9 +142,12 @@ def stage_of(*, etcd: bool) -> Stage:
 
 
 @asynccontextmanager
-async def open_world(stage: Stage, engines: Engines, directory: Path) -> AsyncIterator[World]:
-    """Everything is started; `directory`, which must be empty, has the logs afterwards. Raises EngineMissing's words
-    as RuntimeError where there is no Redis.
+async def open_world(
+    stage: Stage, engines: Engines, directory: Path, fault_tolerance: Mapping[str, object] | None = None
+) -> AsyncIterator[World]:
+    """Everything is started; `directory`, which must be empty, has the logs afterwards.
+
+    `fault_tolerance` are further settings of the controller. Raises RuntimeError where there is no Redis.
     """
     if REDIS_SERVER in engines.missing:
         raise RuntimeError(engines.missing[REDIS_SERVER])
@@ -157,7 +160,7 @@ async def open_world(stage: Stage, engines: Engines, directory: Path) -> AsyncIt
         pods = {name: await network.add_pod(name) for name in (*stage.pods, *stage.centre)}
         for pod in pods.values():
             await _add_disk(network, pod)
-        specs = _centre(stage, network, pods) | _supervisors(stage, network, pods, engines)
+        specs = _centre(stage, network, pods, fault_tolerance or {}) | _supervisors(stage, network, pods, engines)
         kept = {name: await kubelet.start(pods[name], spec) for name, spec in specs.items()}
         sockets = {name: _client_of(pods[name]) for name in stage.pods}
         try:
@@ -174,14 +177,20 @@ async def _add_disk(network: Network, pod: Pod) -> None:
     await network.run_in(pod, f"mount -t tmpfs -o size={DISK_BYTES} disk {disk}")
 
 
-def _centre(stage: Stage, network: Network, pods: Mapping[str, Pod]) -> dict[str, ContainerSpec]:
+def _centre(
+    stage: Stage, network: Network, pods: Mapping[str, Pod], fault_tolerance: Mapping[str, object]
+) -> dict[str, ContainerSpec]:
+    settings = {
+        **CONTROLLER,
+        "fault_tolerance_config": {**CONTROLLER["fault_tolerance_config"], **fault_tolerance},
+    }
     specs, store = {}, {}
     if stage.etcd is not None:
         specs[stage.etcd] = _etcd(pods[stage.etcd])
         store = {"etcd": {"endpoints": [_etcd_url(pods[stage.etcd])], "lease_sec": 2}}
     for name in stage.controllers:
         own = {"state_dir": str(pods[name].volume / DISK), "store": "etcd" if store else "sqlite"}
-        specs[name] = controller_spec(network, pod=pods[name], settings={**CONTROLLER, **store, "controller": own})
+        specs[name] = controller_spec(network, pod=pods[name], settings={**settings, **store, "controller": own})
     return specs
 
 
