@@ -148,6 +148,8 @@ def _one_run_at_a_time(watched: Watched, after: Look) -> Iterator[Violation]:
     for job, runs in (watched.runs_at_once or {}).items():
         if runs > 1:
             yield Violation("C1", f"{job} had {runs} open runs")
+    if after.journal is None:
+        yield Violation("C4", "the journal cannot be read")
     for job, runs in (after.journal or {}).items():
         if runs:
             yield Violation("C4", f"the journal has {runs} open runs of {job}, the controller has none")

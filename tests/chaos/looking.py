@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import sqlite3
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import httpx
 import msgspec
@@ -16,17 +12,11 @@ import trio
 
 from controller.demo.cluster import PROBE_PORT
 from controller.events import ControllerEvent
-from controller.store.sqlite import FILE
 from supervisor import wire
 from tests.chaos import processes
 from tests.chaos.judgement import ENGINE_PORT
 from tests.chaos.seen import Look, PodLook
-from tests.chaos.world import ETCD_PORT, World
-
-OPEN_RUNS = "SELECT job_name, count(*) FROM runs WHERE open GROUP BY job_name"
-OPEN_RUN = b"/podvisor/open-run/"
-"""How keys of open runs begin in etcd; `0` comes after `/`."""
-JOURNAL_SEC = 2.0
+from tests.chaos.world import World
 
 
 async def look(world: World) -> Look:
@@ -78,8 +68,7 @@ async def instances_and_runs(
 
 async def _ask_centre(world: World) -> Look:
     instances, runs = await instances_and_runs(world)
-    journal = trio.to_thread.run_sync(_journal, world) if world.stage.etcd is None else _etcd(world, world.stage.etcd)
-    return Look(time.time(), {}, instances, runs, await journal)
+    return Look(time.time(), {}, instances, runs)
 
 
 async def _get(world: World, path: str) -> str | None:
@@ -91,37 +80,6 @@ async def _get(world: World, path: str) -> str | None:
     except httpx.TransportError:
         return None
     return answer.text if answer.is_success else None
-
-
-def _journal(world: World) -> Mapping[str, int] | None:
-    """Read in the controller's own file system, past the controller."""
-    (name,) = world.stage.controllers
-    first = world.first_process(name)
-    if first is None:
-        return None
-    path = Path(f"/proc/{first}/root{world.state(name)}", FILE)
-    try:
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=JOURNAL_SEC)
-        try:
-            return dict(connection.execute(OPEN_RUNS).fetchall())
-        finally:
-            connection.close()
-    except sqlite3.Error:
-        return None
-
-
-async def _etcd(world: World, name: str) -> Mapping[str, int] | None:
-    """The same, asked of etcd."""
-    keys = [base64.b64encode(key).decode() for key in (OPEN_RUN, OPEN_RUN[:-1] + b"0")]
-    question = {"key": keys[0], "range_end": keys[1], "keys_only": True}
-    try:
-        answer = await world.http.post(f"http://{world.pod(name).address}:{ETCD_PORT}/v3/kv/range", json=question)
-    except httpx.TransportError:
-        return None
-    if not answer.is_success:
-        return None
-    found = [base64.b64decode(row["key"]).rpartition(b"/")[2].decode() for row in answer.json().get("kvs", ())]
-    return Counter(found)
 
 
 async def _look_at_pod(world: World, name: str) -> PodLook:

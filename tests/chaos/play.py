@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import choice
 
 import trio
@@ -17,6 +17,7 @@ import trio
 from tests.chaos import looking, operators
 from tests.chaos.carrying_out import carry_out
 from tests.chaos.faults import Strike, kind_of
+from tests.chaos.journals import open_runs
 from tests.chaos.judgement import Violation, held_jobs, judge, unrest
 from tests.chaos.seen import STORE, Look, Watched
 from tests.chaos.watch import Watch
@@ -98,8 +99,9 @@ async def _rest(world: World, watch: Watch) -> Look | tuple[str, ...]:
                     again = await looking.look(world)
                     reasons = unrest(world.stage, again)
                     if not reasons and _same_processes(found, again):
+                        at_rest = replace(again, journal=await open_runs(world))
                         nursery.cancel_scope.cancel(reason="rest has come")
-                        return again
+                        return at_rest
                 await trio.sleep(LOOK_SEC)
     return reasons
 

@@ -63,7 +63,7 @@ class Look:
     """None: no controller leads."""
     runs: tuple[wire.RunView, ...] = ()
     journal: Mapping[str, int] | None = None
-    """Open runs by job, as they stand on the disk; None: it cannot be read."""
+    """Open runs by job, as they stand on the disk; None: it was not read, or could not be."""
 
     def instance(self, job: str) -> wire.InstanceView | None:
         return next((found for found in self.instances or () if found.job_name == job), None)

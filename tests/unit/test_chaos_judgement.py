@@ -198,6 +198,10 @@ def test_C4_a_journal_with_an_open_run_at_rest_is_found() -> None:
     assert broken(after=replace(look(), journal={"job0": 1})) == ["C4"]
 
 
+def test_C4_a_journal_that_cannot_be_read_is_found() -> None:
+    assert broken(after=replace(look(), journal=None)) == ["C4"]
+
+
 def test_C5_success_while_an_engine_loads_is_found() -> None:
     main = processes("pod1", 2)[2]
     engines = frozenset({("pod1", main)})
