@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import httpx
+import msgspec
 import trio
 
 from supervisor import wire
@@ -19,7 +20,6 @@ from tests.chaos.world import World, node_manager_url
 ANSWER_SEC = 10.0
 """Who gets no answer goes on: what was asked may be done all the same."""
 REASON = {"reason": "the weather"}
-OUTDATED = "the commands of a deposed controller"
 
 Tell = Callable[[Asked], None]
 
@@ -69,19 +69,32 @@ async def start_stopped(world: World, pod: str, unit: str, tell: Tell) -> None:
     await _in_pod(world, pod, f"/v1/units/{unit}/start", tell)
 
 
-async def command_out_of_date(world: World, pod: str, status: wire.UnitsView) -> Asked:
-    """`prepare` as a controller sends it that was deposed an epoch ago."""
-    supervisor = status.supervisor
+async def commands_out_of_date(world: World, pod: str) -> Sequence[Asked]:
+    """`prepare` of the epoch that runs, and of a deposed controller for the epoch to come."""
+    url = f"{node_manager_url(world.pod(pod))}/node-manager"
+    try:
+        answer = await world.http.get(f"{url}/status")
+    except httpx.TransportError:
+        return ()
+    status = msgspec.json.decode(answer.content, type=wire.NodeManagerStatus)
+    outdated = [(status.epoch, status.term)]
+    # Before the second life of a controller there is no deposed one.
+    outdated += [(status.epoch + 1, status.term - 1)] if status.term > 1 else []
     body = {
         "action": "prepare",
-        "instance_id": supervisor.instance_id,
-        "epoch": max(0, (supervisor.epoch or 0) - 1),
-        "term": 1,
+        "instance_id": status.instance_id,
         "run_id": "of-an-older-controller",
-        "boot_id": supervisor.boot_id,
+        "boot_id": status.boot_id,
     }
-    url = f"{node_manager_url(world.pod(pod))}/node-manager/engine-restart"
-    return await _sent(world.http, url, body, f"prepare of epoch {body['epoch']}, term 1, to {pod}")
+    return [
+        await _sent(
+            world.http,
+            f"{url}/engine-restart",
+            body | {"epoch": epoch, "term": term},
+            f"prepare of epoch {epoch} in term {term}, to {pod} of epoch {status.epoch} in term {status.term},",
+        )
+        for epoch, term in outdated
+    ]
 
 
 async def _of_instance(world: World, pod: str, verb: str, tell: Tell) -> None:

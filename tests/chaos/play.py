@@ -94,7 +94,7 @@ async def _rest(world: World, watch: Watch) -> Look | tuple[str, ...]:
                 found = await looking.look(world)
                 reasons = unrest(world.stage, found)
                 if not reasons:
-                    await _try_outdated(world, watch, found)
+                    await _try_outdated(world, watch)
                     await trio.sleep(QUIET_SEC)
                     again = await looking.look(world)
                     reasons = unrest(world.stage, again)
@@ -123,12 +123,10 @@ async def _help(world: World, watch: Watch) -> None:
                 await operators.start_stopped(world, name, STORE, watch.tell)
 
 
-async def _try_outdated(world: World, watch: Watch, look: Look) -> None:
+async def _try_outdated(world: World, watch: Watch) -> None:
     """It must not have any effect on a world at rest, whoever hears it."""
-    name = choice(world.stage.pods)
-    view = look.pods[name].view
-    assert view is not None, "the world is at rest"
-    watch.tell_outdated(await operators.command_out_of_date(world, name, view))
+    for asked in await operators.commands_out_of_date(world, choice(world.stage.pods)):
+        watch.tell_outdated(asked)
 
 
 def tally(strikes: Sequence[Strike]) -> Counter[str]:
