@@ -85,17 +85,24 @@ def held_jobs(look: Look) -> tuple[str, ...]:
 
 def judge(stage: Stage, strike: Strike, before: Look, watched: Watched, after: Look) -> tuple[Violation, ...]:
     """`before` and `after` are looks at a world at rest."""
-    reach = reach_of_strike(strike, stage)
+    return (
+        *judge_watched(stage, strike, watched),
+        *_no_freeze_is_left(stage, after),
+        *_others_are_not_touched(stage, reach_of_strike(strike, stage), before, after),
+        *_journal_is_closed(after),
+        *_only_what_belongs_there(stage, after),
+    )
+
+
+def judge_watched(stage: Stage, strike: Strike, watched: Watched) -> tuple[Violation, ...]:
+    """What may never be seen, also of a world that does not come to rest."""
     return (
         *_one_epoch_alive(watched),
-        *_no_freeze_is_left(stage, after),
-        *_others_are_not_touched(stage, reach, before, after),
         *_outdated_is_refused(watched),
-        *_one_run_at_a_time(watched, after),
+        *_one_run_at_a_time(watched),
         *_success_is_no_hope(stage, watched),
         *_no_oscillation(stage, strike, watched),
-        *_only_what_belongs_there(stage, after),
-        *_ends_have_reasons(reach, watched),
+        *_ends_have_reasons(reach_of_strike(strike, stage), watched),
         *(Violation("bug", trace) for trace in watched.traces),
         *(Violation("bug", f"{asked.what}: 500 {asked.text}") for asked in watched.asked if asked.status == 500),
     )
@@ -144,10 +151,13 @@ def _outdated_is_refused(watched: Watched) -> Iterator[Violation]:
             yield Violation("I5", f"{asked.what} was answered {asked.status}: {asked.text}")
 
 
-def _one_run_at_a_time(watched: Watched, after: Look) -> Iterator[Violation]:
+def _one_run_at_a_time(watched: Watched) -> Iterator[Violation]:
     for job, runs in (watched.runs_at_once or {}).items():
         if runs > 1:
             yield Violation("C1", f"{job} had {runs} open runs")
+
+
+def _journal_is_closed(after: Look) -> Iterator[Violation]:
     if after.journal is None:
         yield Violation("C4", "the journal cannot be read")
     for job, runs in (after.journal or {}).items():

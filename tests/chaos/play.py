@@ -18,7 +18,7 @@ from tests.chaos import looking, operators
 from tests.chaos.carrying_out import carry_out
 from tests.chaos.faults import Strike, kind_of
 from tests.chaos.journals import open_runs
-from tests.chaos.judgement import Violation, held_jobs, judge, unrest
+from tests.chaos.judgement import Violation, held_jobs, judge, judge_watched, unrest
 from tests.chaos.seen import STORE, Look, Watched
 from tests.chaos.watch import Watch
 from tests.chaos.world import World
@@ -80,7 +80,7 @@ async def _strike(world: World, watch: Watch, strike: Strike, before: Look) -> P
     took_sec = trio.current_time() - began
     if not isinstance(after, Look):
         missing = Violation("convergence", f"no rest within {REST_SEC:g} s: {'; '.join(after)}")
-        return Played(strike, before, watched, None, took_sec, (missing,))
+        return Played(strike, before, watched, None, took_sec, (missing, *judge_watched(world.stage, strike, watched)))
     return Played(strike, before, watched, after, took_sec, judge(world.stage, strike, before, watched, after))
 
 
