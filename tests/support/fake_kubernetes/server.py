@@ -189,9 +189,12 @@ class FakeKubernetes:
 
     def _watch(self, kind: Kind, namespace: str | None, selector: Selector) -> Response:
         version, first = request.args.get("resourceVersion", ""), []
-        if version in ("", "0"):
+        streams_list = request.args.get("sendInitialEvents") == "true"
+        if version in ("", "0") or streams_list:
             first = [{"type": "ADDED", "object": found} for found in self.objects.list(kind, namespace, selector)]
             version = str(self.objects.version)
+        if streams_list:
+            first.append(_bookmark(kind, self.objects.version, {"k8s.io/initial-events-end": "true"}))
         if int(version) < self.objects.oldest and not self.faults.expire_in_stream:
             raise ApiError(410, f"too old resource version: {version} ({self.objects.oldest})")
         lasts = float(request.args.get("timeoutSeconds") or 1800)
@@ -246,8 +249,8 @@ async def _either(changed: trio.Event, cut: trio.Event, deadline: float) -> bool
     return cut.is_set()
 
 
-def _bookmark(kind: Kind, version: int) -> Json:
-    meta = {"resourceVersion": str(version), "creationTimestamp": None}
+def _bookmark(kind: Kind, version: int, annotations: Json | None = None) -> Json:
+    meta = {"resourceVersion": str(version), "creationTimestamp": None, "annotations": annotations or {}}
     return {"type": "BOOKMARK", "object": {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": meta}}
 
 
