@@ -3,7 +3,7 @@
 set -eu
 directory=$1
 shift
-cd "$(dirname "$0")/.."
+cd "${0%/*}/.."
 python3 -m pip wheel --quiet --no-deps --wheel-dir "$directory" .
 for version in "$@"; do
   python3 -m pip download --quiet --no-deps --dest "$directory" --only-binary=:all: --python-version "$version" \

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from tests.deploy.podman import PROJECT
 from tests.deploy.promql import Named, named_in
 
 MONITORING = PROJECT / "deploy" / "monitoring"
+GUIDE = PROJECT / "docs" / "operations.md"
 RUNBOOK = PROJECT / "docs" / "runbook.md"
 OF_TARGETS = frozenset({"instance", "namespace"})
 """Labels that Prometheus gives a target, as the PodMonitor has them."""
@@ -185,6 +187,14 @@ def test_every_alert_has_its_section_in_the_runbook_and_every_section_its_alert(
         section = text.split(f"\n## {alert['name']}\n")[1].split("\n## ")[0]
         for part in ("**Means**", "**Look**", "**Do**", "**Escalate**"):
             assert part in section, (alert["name"], part)
+
+
+def test_the_recipe_of_the_guide_makes_a_rule_of_the_prometheus_operator() -> None:
+    (recipe,) = re.findall(r"^  (\{ printf .*\}) \| kubectl apply", GUIDE.read_text(), re.MULTILINE)
+    made = subprocess.run(["sh", "-c", recipe], cwd=PROJECT, check=True, capture_output=True).stdout
+    rule = yaml.safe_load(made)
+    assert (rule["apiVersion"], rule["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load((MONITORING / "alerts.yaml").read_text())
 
 
 def test_the_dashboard_can_be_drawn() -> None:
