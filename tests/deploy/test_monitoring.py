@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import AsyncIterator, Iterator, Mapping, Set
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,6 +29,8 @@ from supervisor.pod_metrics import ASKED, OOM_KILL, OUTCOMES
 from supervisor.unit.restart import Result
 from tests.deploy.podman import PROJECT
 from tests.deploy.promql import Named, named_in
+from tests.support.real_processes import TIMEOUT_SEC
+from tests.support.running_supervisor import free_port, program
 
 MONITORING = PROJECT / "deploy" / "monitoring"
 GUIDE = PROJECT / "docs" / "operations.md"
@@ -52,8 +58,12 @@ class Exported:
     values: Mapping[str, Set[str]]
 
 
-async def exported_by_real_programs(directory: Path) -> Exported:
-    """Of an instance that was relaunched once, beside a unit that was given up, with the Kubernetes client on."""
+@asynccontextmanager
+async def relaunched(directory: Path) -> AsyncIterator[tuple[Cluster, dict[str, Pod]]]:
+    """An instance that was relaunched once, beside a unit that was given up, with the Kubernetes client on.
+
+    Once that is counted; and the two of which each has a probe port.
+    """
     account = directory / "account"
     account.mkdir()
     for name, content in (("token", "token"), ("namespace", "default")):
@@ -72,10 +82,18 @@ async def exported_by_real_programs(directory: Path) -> Exported:
         open_kubelet() as kubelet,
         cluster(network, kubelet, UNITS, controller_settings=settings) as running,
     ):
+        pods = {"controller": network.hub, "pod": network.pods[0]}
         await running.instance(lambda found: found["status"] == "active" and found["epoch"] == 1)
         os.kill(await pid_of_engine(running), signal.SIGKILL)
         await running.instance(lambda found: found["status"] == "active" and found["epoch"] == 2)
-        texts = [await metrics(running, pod) for pod in (network.hub, network.pods[0])]
+        for pod in pods.values():
+            await metrics(running, pod)
+        yield running, pods
+
+
+async def exported_by_real_programs(directory: Path) -> Exported:
+    async with relaunched(directory) as (running, pods):
+        texts = [await metrics(running, pod) for pod in pods.values()]
     labels: dict[str, set[str]] = defaultdict(set)
     values: dict[str, set[str]] = defaultdict(set)
     for text in texts:
@@ -161,6 +179,68 @@ async def test_dashboard_and_alerts_name_what_is_exported(tmp_path: Path) -> Non
     }
     unseen = ours - {re.sub(r"_(sum|count|bucket)$", "", name) for name in named}
     assert unseen == set(), "neither drawn nor watched"
+
+
+EMPTY_WHILE_ALL_IS_WELL = {"Freezes", "Abnormal ticks in a row", "Pods that cannot reach the controller"}
+
+
+async def test_a_real_prometheus_evaluates_every_rule_and_fills_every_panel(tmp_path: Path) -> None:
+    """As it is scraped in a cluster: a target label namespace, and labels that are honoured."""
+    async with relaunched(tmp_path) as (running, pods), prometheus(running, pods, tmp_path) as server:
+
+        async def ask(path: str, **query: str) -> Any:
+            answer = await server.get(f"/api/v1/{path}", params=query)
+            assert answer.status_code == 200, answer.text
+            return answer.json()["data"]
+
+        async def missing() -> set[str]:
+            """Panels of which no expression has a value."""
+            filled = {
+                title for title, expression, _ in drawn() if (await ask("query", query=shown_now(expression)))["result"]
+            }
+            return {title for title, _, _ in drawn()} - filled
+
+        await eventually(missing, lambda found: found == EMPTY_WHILE_ALL_IS_WELL, "all panels to be filled", poll_sec=1)
+        rules = [rule for group in (await ask("rules"))["groups"] for rule in group["rules"]]
+        assert {rule["name"]: rule["health"] for rule in rules} == {alert["name"]: "ok" for alert in alerts()}
+        serving = await ask("query", query='podvisor_instance_status{namespace="default", status="active"}')
+        assert [(one["metric"]["job_name"], one["value"][1]) for one in serving["result"]] == [("job", "1")]
+        assert await firing(server) <= {"PodvisorUnitFailed"}, "the unit that was given up, once that lasts"
+
+
+def shown_now(expression: str) -> str:
+    """As the dashboard asks with everything chosen."""
+    return re.sub(r"\$(namespace|job_name)", ".*", expression.replace("$__rate_interval", "1m"))
+
+
+async def firing(server: httpx.AsyncClient) -> set[str]:
+    alerts = (await server.get("/api/v1/alerts")).json()["data"]["alerts"]
+    return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
+
+
+@asynccontextmanager
+async def prometheus(running: Cluster, pods: Mapping[str, Pod], directory: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """The real server with the shipped rules, scraping every second."""
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed (Debian: prometheus)")
+    targets = [f"{pod.address}:{pod.port(PROBE_PORT)}" for pod in pods.values()]
+    scraped = {
+        "job_name": "podvisor",
+        "honor_labels": True,
+        "static_configs": [{"targets": targets, "labels": {"namespace": "of-the-pods"}}],
+    }
+    quick = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config = {"global": quick, "rule_files": [str(MONITORING / "alerts.yaml")], "scrape_configs": [scraped]}
+    (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
+    address = f"127.0.0.1:{free_port()}"
+    options = {"config.file": directory / "prometheus.yml", "storage.tsdb.path": directory / "series"}
+    arguments = [f"--{name}={value}" for name, value in {**options, "web.listen-address": address}.items()]
+    async with (
+        program("prometheus", *arguments) as server,
+        httpx.AsyncClient(base_url=f"http://{address}", timeout=TIMEOUT_SEC, trust_env=False) as client,
+    ):
+        await server.stderr.saw("Server is ready to receive web requests")
+        yield client
 
 
 @pytest.mark.parametrize(
