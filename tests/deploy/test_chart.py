@@ -62,12 +62,10 @@ def test_the_chart_makes_the_objects_that_kustomize_makes(choice: Choice, store:
 
 def test_with_everything_that_is_optional_they_are_still_the_same(tmp_path: Path) -> None:
     chart = templated({**ENGINES[1].values, **EVERYTHING}, tmp_path)
-    engine = tmp_path / "engine"
-    engine.mkdir()
     parts = ("engines/vllm", "components/tls", "platforms/statefulset")
     optional = ("components/tls", "components/monitoring", "components/pod-access")
     kustomize = by_name(
-        added_to(Path("pod"), *parts, directory=engine)
+        added_to(Path("pod"), *parts, directory=tmp_path / "engine")
         + added_to(Path("controller/etcd"), *optional, directory=tmp_path)
     )
     # The component is named for one controller in a namespace and has no labels of its own.

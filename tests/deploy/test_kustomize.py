@@ -19,7 +19,7 @@ CONTROLLERS = [Path("controller/sqlite"), Path("controller/etcd")]
 def added_to(base: Path, *components: str, directory: Path, more: str = "") -> Manifests:
     """An overlay of one's own over a shipped one. kustomize wants relative paths."""
     overlay = directory / "overlay"
-    overlay.mkdir()
+    overlay.mkdir(parents=True)
     up = Path(*[".."] * len(overlay.parts[1:]))
     listed = "".join(f"  - {up / (KUSTOMIZE / name).relative_to('/')}\n" for name in components)
     (overlay / "kustomization.yaml").write_text(

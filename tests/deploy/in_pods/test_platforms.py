@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import trio
 
+from controller.demo.cluster import eventually
 from controller.demo.engines import Engines
 from controller.demo.kubelet import Kubelet, KubeletPod, ReadinessChanged
 from tests.deploy.choices import controller_of
-from tests.deploy.in_pods.world import running, service_addresses
+from tests.deploy.in_pods.world import running, service_addresses, typed_in
 from tests.deploy.rendered import KUSTOMIZE, kustomized
 from tests.deploy.test_kustomize import added_to
 from tests.engines.asking import complete
@@ -59,34 +60,38 @@ async def test_the_shipped_statefulset_serves_survives_two_kills_and_leaves(
         assert [supervisor.exit_codes for supervisor in cluster.supervisors] == [[0], [137, 0]]
 
 
-@pytest.mark.parametrize(
-    "platform, job_name, exit_code",
-    [
-        ("leaderworkerset", "podvisor-engine-0", 0),
-        # 0 would complete the tasks.
-        ("volcano", "podvisor-engine", 143),
-    ],
-)
-async def test_pods_of_other_platforms_find_their_place_and_end_as_they_need_it(
-    pods: PodsFactory,
-    kubelet: Kubelet,
-    engines: Engines,
-    prefix: Path,
-    tmp_path: Path,
-    platform: str,
-    job_name: str,
-    exit_code: int,
+async def test_volcanos_pods_are_one_job_and_end_with_a_code_that_completes_no_task(
+    pods: PodsFactory, kubelet: Kubelet, engines: Engines, prefix: Path, tmp_path: Path
 ) -> None:
     network = await pods(2)
-    parts = ("engines/llama-server", f"platforms/{platform}")
+    parts = ("engines/llama-server", "platforms/volcano")
     manifests = added_to(Path("pod"), *parts, directory=tmp_path) + kustomized(controller_of("sqlite"))
     async with running(network, kubelet, engines, prefix, tmp_path, manifests) as cluster:
         instance = await cluster.instance(lambda found: found["status"] == "active")
-        assert instance["job_name"] == job_name
+        assert instance["job_name"] == "podvisor-engine"
         (base,) = service_addresses(network, manifests)
         assert len(await complete(cluster.http, base)) > 0
         await leave(cluster.supervisors)
-        assert [supervisor.exit_codes for supervisor in cluster.supervisors] == [[exit_code], [exit_code]]
+        assert [supervisor.exit_codes for supervisor in cluster.supervisors] == [[143], [143]]
+
+
+async def test_a_leader_worker_set_serves_under_mutual_tls_and_the_controller_tells_of_it(
+    pods: PodsFactory, kubelet: Kubelet, engines: Engines, prefix: Path, tmp_path: Path
+) -> None:
+    network = await pods(2)
+    parts = ("engines/llama-server", "components/tls", "platforms/leaderworkerset")
+    manifests = added_to(Path("pod"), *parts, directory=tmp_path / "engine")
+    manifests += added_to(controller_of("sqlite"), "components/tls", directory=tmp_path)
+    async with running(network, kubelet, engines, prefix, tmp_path, manifests) as cluster:
+
+        async def told() -> str:
+            return await typed_in(cluster.controller, "instances", "--json")
+
+        said = await eventually(told, lambda text: '"status":"active"' in text, "an active instance")
+        assert '"job_name":"podvisor-engine-0"' in said
+        (base,) = service_addresses(network, manifests)
+        assert len(await complete(cluster.http, base)) > 0
+        assert await cluster.from_controller("/v1/instances") is None, "nobody answers without a certificate"
 
 
 async def leave(supervisors: Sequence[KubeletPod]) -> None:

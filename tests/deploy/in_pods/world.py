@@ -21,6 +21,7 @@ from tests.deploy.in_pods.carried_out import CarriedOut, Given, Image
 from tests.deploy.platforms import PlannedPod, pods_of
 from tests.deploy.rendered import Manifests
 from tests.pods.harness import TIMEOUT_SEC
+from tests.support.certificates import make_ca, make_certificate
 from tests.support.installed_engines import program
 
 TOKEN = secrets.token_hex(16)
@@ -42,10 +43,17 @@ async def what_is_given(directory: Path, prefix: Path, engines: Engines, hub: Po
     (models / "model.gguf").write_bytes((await tiny_model(engines, Shape())).read_bytes())
     return Given(
         images=images(prefix, engines),
-        secrets={"podvisor-token": {"token": TOKEN}},
+        secrets={"podvisor-token": {"token": TOKEN}, "podvisor-tls": _certificate(_made(directory / "tls"))},
         claims={"models": models, "podvisor-controller": _made(directory / "journal")},
         hosts={"podvisor-controller": hub.address},
     )
+
+
+def _certificate(directory: Path) -> dict[str, str]:
+    """A Secret of the kind kubernetes.io/tls, with the CA as cert-manager adds it."""
+    make_ca(directory)
+    make_certificate(directory, "tls")
+    return {name: (directory / name).read_text() for name in ("tls.crt", "tls.key", "ca.crt")}
 
 
 def _made(directory: Path) -> Path:
@@ -87,6 +95,14 @@ async def running(
         except Exception as error:
             error.add_note(cluster.logs())
             raise
+
+
+async def typed_in(kept: KubeletPod, *arguments: str) -> str:
+    """What a podvisor command says that is typed with `kubectl exec`, which gives it the container's variables."""
+    assert kept.container is not None
+    variables = [f"{name}={value}" for name, value in kept.spec.environment.items()]
+    done = await kept.container.exec(["env", *variables, "/opt/podvisor/bin/podvisor", *arguments])
+    return done.output
 
 
 def service_addresses(network: Network, manifests: Manifests) -> list[str]:
