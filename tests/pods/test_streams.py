@@ -7,7 +7,8 @@ import httpx
 import pytest
 import trio
 
-from controller.demo.engines import LLAMA_SERVER, real_model, tiny_model
+from controller.demo.engines import LLAMA_SERVER, Engines, real_model, tiny_model
+from controller.demo.sandbox import open_network
 from controller.demo.tiny_model import Shape
 from tests.engines.asking import status_of
 from tests.pods.harness import TIMEOUT_SEC, Cluster, eventually
@@ -35,19 +36,21 @@ async def until_whole(http: httpx.AsyncClient, url: str, max_tokens: int, failur
     return answer
 
 
-async def the_real_model(stage: Stage) -> Path:
+async def the_real_model(engines: Engines, directory: Path) -> Path:
     """Skips where it is not, and where llama-server's build has instructions for its weights that this CPU has not."""
-    model = real_model(stage.engines)
+    model = real_model(engines)
     if model is None:
         pytest.skip("the small real model is not here; `make engines REAL_MODEL=yes` brings it")
-    (pod,) = (await stage.pods(1)).pods
-    argv = [program(stage.engines, LLAMA_SERVER), "-m", str(model), "--host", pod.address, "--port", "8080", "-c", "64"]
-    async with pod.container(argv, log=pod.logs / "log") as container, httpx.AsyncClient() as http:
-        health = f"http://{pod.address}:8080/health"
-        await eventually(
-            lambda: status_of(http, health), lambda status: status == 200 or container.exit_code is not None, "a word"
-        )
-        code = container.exit_code
+    async with open_network(1, directory) as network, httpx.AsyncClient() as http:
+        pod = network.pods[0]
+        listen = ["--host", pod.address, "--port", str(pod.port(8080))]
+        argv = [program(engines, LLAMA_SERVER), "-m", str(model), *listen, "-c", "64"]
+        async with pod.container(argv, log=pod.logs / "log") as container:
+            health = f"http://{pod.address}:{pod.port(8080)}/health"
+            await eventually(
+                lambda: status_of(http, health), lambda it: it == 200 or container.exit_code is not None, "a first word"
+            )
+            code = container.exit_code
     if code is not None:
         pytest.skip(f"llama-server cannot run {model.name} on this CPU: exit code {code}")
     return model
@@ -55,11 +58,12 @@ async def the_real_model(stage: Stage) -> Path:
 
 @pytest.mark.parametrize("kind", ["random", "real"])
 async def test_a_stream_over_a_relaunch_breaks_off_for_all_to_see_and_succeeds_when_asked_again(
-    stage: Stage, kind: str
+    stage: Stage, kind: str, namespaces: None, tmp_path: Path
 ) -> None:
     """In the pod whose engine is killed, and in the one whose engine is stopped with its gang."""
     random = kind == "random"
-    model = await (tiny_model(stage.engines, SLOW_TO_ANSWER) if random else the_real_model(stage))
+    engines = stage.engines
+    model = await (tiny_model(engines, SLOW_TO_ANSWER) if random else the_real_model(engines, tmp_path / "trial"))
     answers: list[Streamed] = []
     async with (
         stage.gang(LLAMA_SERVER, model=model, context=1024, supervisor_settings=ONE_EACH) as running,
