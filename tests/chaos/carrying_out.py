@@ -36,6 +36,7 @@ from tests.chaos.faults import (
 from tests.chaos.judgement import ENGINE_PORT
 from tests.chaos.looking import living
 from tests.chaos.memory import cgroup_of
+from tests.chaos.processes import listeners
 from tests.chaos.seen import ENGINE, STORE, Asked, Process
 from tests.chaos.world import World
 from tests.support.cut_path import open_path
@@ -231,8 +232,9 @@ async def _full_disk(world: World, fault: FullDisk) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _no_descriptors(world: World, fault: NoDescriptors) -> AsyncIterator[None]:
+    """Of a program that is up: without descriptors Python itself does not start."""
     first = world.first_process(fault.pod)
-    if first is None:
+    if first is None or not listeners([Process(first, 0, fault.pod)]):
         yield
         return
     before = _limit(first, lambda taken: max(taken, default=0) + 1)
