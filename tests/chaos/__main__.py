@@ -47,7 +47,9 @@ def main() -> None:
     for number, seed in enumerate(range(options.seed, options.seed + -(-options.faults // PART))):
         faults = min(PART, options.faults - number * PART)
         try:
-            strikes = plan(stage, seed, faults, longest_sec=options.longest, only=options.only)
+            strikes = plan(
+                stage, seed, faults, longest_sec=options.longest, only=options.only, together=options.together
+            )
         except ValueError as error:
             print(error, file=sys.stderr)
             sys.exit(EXIT_CANNOT)
@@ -63,6 +65,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the first world, each further one has the next")
     parser.add_argument("--only", choices=KINDS, metavar="KIND", help=f"of {', '.join(KINDS)}")
     parser.add_argument("--longest", type=float, default=5.0, metavar="SEC", help="of a fault; default: 5")
+    parser.add_argument("--together", type=int, metavar="N", help="overlapping faults in each strike; default: 1 to 4")
     parser.add_argument("--store", choices=("sqlite", "etcd"), default="sqlite", help="etcd: with two controllers")
     lost = "what its gang does when a member is lost; default: rejoin"
     parser.add_argument("--on-member-lost", choices=("rejoin", "restart-all"), default="rejoin", help=lost)

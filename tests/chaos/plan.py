@@ -32,20 +32,23 @@ from tests.chaos.faults import (
 SHORTEST_SEC = 0.2
 TOGETHER = {1: 0.4, 2: 0.4, 3: 0.15, 4: 0.05}
 """How many faults overlap in a strike, and in which part of them."""
-LATEST_SEC = 1.5
-"""When the last of them begins."""
+APART_SEC = 0.75
+"""On average, between their begins."""
 NEAR = 0.7
 LOST = 0.3
 LONGEST_DELAY_SEC = 0.4
 
 
-def plan(stage: Stage, seed: int, faults: int, *, longest_sec: float, only: str | None = None) -> tuple[Strike, ...]:
-    """So many faults, those of one kind if `only` names it; none lasts longer than `longest_sec`.
+def plan(
+    stage: Stage, seed: int, faults: int, *, longest_sec: float, only: str | None = None, together: int | None = None
+) -> tuple[Strike, ...]:
+    """So many faults, those of one kind if `only` names it; none lasts longer than `longest_sec`. `together` is how
+    many overlap in each strike, else chance decides.
 
     Raises ValueError for a kind that there is not, or not on this stage.
     """
     kinds = _kinds(stage, only)
-    return tuple(_strikes(Random(f"{seed}"), stage, kinds, faults, longest_sec))
+    return tuple(_strikes(Random(f"{seed}"), stage, kinds, faults, longest_sec, together))
 
 
 def _kinds(stage: Stage, only: str | None) -> Sequence[str]:
@@ -57,25 +60,25 @@ def _kinds(stage: Stage, only: str | None) -> Sequence[str]:
     return [only]
 
 
-def _strikes(random: Random, stage: Stage, kinds: Sequence[str], faults: int, longest_sec: float) -> Iterator[Strike]:
+def _strikes(
+    random: Random, stage: Stage, kinds: Sequence[str], faults: int, longest_sec: float, together: int | None
+) -> Iterator[Strike]:
     number = 0
     while faults > 0:
-        together = min(faults, random.choices([*TOGETHER], [*TOGETHER.values()])[0])
-        yield Strike(number, tuple(_overlapping(random, stage, kinds, together, longest_sec)))
+        size = min(faults, together or random.choices([*TOGETHER], [*TOGETHER.values()])[0])
+        yield Strike(number, tuple(_overlapping(random, stage, kinds, size, longest_sec)))
         number += 1
-        faults -= together
+        faults -= size
 
 
-def _overlapping(
-    random: Random, stage: Stage, kinds: Sequence[str], together: int, longest_sec: float
-) -> Iterator[Timed]:
+def _overlapping(random: Random, stage: Stage, kinds: Sequence[str], size: int, longest_sec: float) -> Iterator[Timed]:
     """The first at once, the others soon. Most hit the same gang: two faults far from each other are two strikes."""
     weights = [_WEIGHTS[kind] for kind in kinds]
     first = _DRAW[random.choices(kinds, weights)[0]](random, stage, longest_sec)
     yield Timed(0.0, first)
-    for kind in random.choices(kinds, weights, k=together - 1):
+    for kind in random.choices(kinds, weights, k=size - 1):
         where = _near(stage, first) if random.random() < NEAR else stage
-        yield Timed(round(random.uniform(0, LATEST_SEC), 2), _DRAW[kind](random, where, longest_sec))
+        yield Timed(round(random.uniform(0, size * APART_SEC), 2), _DRAW[kind](random, where, longest_sec))
 
 
 def _near(stage: Stage, fault: Fault) -> Stage:

@@ -73,3 +73,10 @@ def test_a_kind_that_there_is_not_is_refused_with_those_that_there_are(kind: str
     stage = Stage((NAMES[:3],), ("controller0",), missing=frozenset({"cut"}))
     with pytest.raises(ValueError, match=f"no faults of kind '{kind}' here; there are kill, freeze, unplug"):
         plan(stage, 1, 1, longest_sec=1, only=kind)
+
+
+@given(stage=stages, seed=seeds, together=st.integers(1, 9))
+def test_a_storm_has_as_many_at_a_time_as_were_ordered(stage: Stage, seed: int, together: int) -> None:
+    sizes = [len(strike.faults) for strike in plan(stage, seed, 30, longest_sec=2, together=together)]
+    assert sum(sizes) == 30
+    assert set(sizes[:-1]) <= {together}
