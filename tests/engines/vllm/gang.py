@@ -88,7 +88,7 @@ class Gang:
         self.running = running
         self.ranks = range(len(running.network.pods))
 
-    async def active(self, after_epoch: int = 0, timeout_sec: float = LOAD_SEC) -> int:
+    async def active(self, after_epoch: int = 0) -> int:
         """Wait until the instance is ACTIVE in a later epoch than that; the epoch."""
 
         async def ask() -> wire.InstanceView | None:
@@ -98,7 +98,7 @@ class Gang:
             return found is not None and found.status == "active" and found.epoch > after_epoch
 
         found = await eventually(
-            ask, is_active, f"ACTIVE after epoch {after_epoch}", timeout_sec=timeout_sec, poll_sec=POLL_SEC
+            ask, is_active, f"ACTIVE after epoch {after_epoch}", timeout_sec=LOAD_SEC, poll_sec=POLL_SEC
         )
         assert found is not None
         return found.epoch
@@ -144,10 +144,6 @@ class Gang:
         except httpx.TransportError:
             return None
         return answer.status_code
-
-    def output(self, rank: int) -> str:
-        """What the container of that pod has written in its present life."""
-        return self.running.supervisors[rank].logs[-1].read_text(errors="replace")
 
     async def _look_into(self, rank: int) -> PodLook:
         return msgspec.json.decode(await self.inside(rank, sys.executable, "-I", str(SCRIPT)), type=PodLook)
