@@ -43,15 +43,13 @@ def cannot_run_containers() -> str | None:
 
 class Podman:
     def __init__(self, directory: Path) -> None:
-        configuration = directory / "containers.conf"
-        configuration.write_text(CONFIGURATION)
-        self._environment = {**os.environ, "CONTAINERS_CONF": str(configuration)}
+        self._configuration = directory / "containers.conf"
+        self._configuration.write_text(CONFIGURATION)
         self._store = ("--root", str(directory / "graph"), "--runroot", str(directory / "run"))
 
     def command(self, *arguments: str) -> list[str]:
         """To be run with the environment of this process."""
-        configuration = f"CONTAINERS_CONF={self._environment['CONTAINERS_CONF']}"
-        return ["env", configuration, "podman", *self._store, *arguments]
+        return ["env", f"CONTAINERS_CONF={self._configuration}", "podman", *self._store, *arguments]
 
     def __call__(self, *arguments: str, check: bool = True, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
         """Its end, with what it said; with `check` one that failed raises with that."""

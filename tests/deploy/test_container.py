@@ -28,6 +28,8 @@ FROM ${BASE}
 COPY --from=podvisor /opt/podvisor /opt/podvisor
 ENTRYPOINT ["/opt/podvisor/bin/podvisor", "run"]
 """
+EVERYWHERE = f" 00000000:{1027:04X} 00000000:0000 0A "
+"""A line of proc_net_tcp(5): something listens on the probe port at all addresses."""
 READ_ONLY = ("--read-only", "--tmpfs", "/run/podvisor:mode=1777")
 ORPHANS = 20
 ABANDON = f"i=0; while [ $i -lt {ORPHANS} ]; do (sleep 0 &); i=$((i + 1)); done; "
@@ -198,6 +200,9 @@ async def test_the_shipped_pod_becomes_ready_and_its_container_is_restarted_afte
         status = podman("exec", container, "cat", "/proc/1/status").stdout
         assert re.search(r"^CapBnd:\t0+$", status, re.MULTILINE)
         assert re.search(r"^NoNewPrivs:\t1$", status, re.MULTILINE)
+        assert EVERYWHERE in podman("exec", container, "cat", "/proc/net/tcp").stdout, (
+            "the kubelet probes the pod's address"
+        )
         os.kill(int(str(podman.state(container)["Pid"])), signal.SIGKILL)
         with trio.fail_after(TIMEOUT_SEC):
             while not (podman.state(container)["RestartCount"] and podman.state(container)["Running"]):

@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from tests.deploy.conftest import DEPLOY, SUPPORTED
 from tests.deploy.images import Python, pythons
 from tests.deploy.podman import PROJECT
+from tests.support.real_processes import TIMEOUT_SEC
 
 UNCHECKED = 0b01
 """PEP 552: a pyc by hash, not to be compared with its source."""
@@ -26,7 +27,9 @@ UNCHECKED = 0b01
 
 def run(*command: str | Path, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
     words = [str(word) for word in command]
-    return subprocess.run(words, capture_output=True, text=True, check=False, env={"PATH": path}, cwd="/")
+    return subprocess.run(
+        words, capture_output=True, text=True, check=False, env={"PATH": path}, cwd="/", timeout=TIMEOUT_SEC
+    )
 
 
 def unit(directory: Path) -> Path:
