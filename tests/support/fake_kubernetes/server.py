@@ -38,6 +38,8 @@ class Faults:
     """So many writes yet are carried out and never answered."""
     expire_in_stream: bool = False
     """A forgotten version is told in a stream that has begun, as a real API does when it notices late."""
+    mute_watches: bool = False
+    """Those that are open say nothing any more, and do not end: their connection is none, and nobody noticed."""
     watches_cut: int = 0
     """So often were they all cut off."""
 
@@ -220,6 +222,8 @@ class FakeKubernetes:
             yield _lines(first)
             while trio.current_time() < until:
                 changed = self.objects.changed
+                if self.faults.mute_watches:
+                    await trio.sleep_forever()
                 try:
                     found = list(self.objects.since(version, kind, namespace, selector))
                 except ApiError as error:
@@ -331,4 +335,8 @@ def pod(name: str, *, labels: dict[str, str] | None = None, owner: Json | None =
             }
         ]
     spec = {"nodeName": "node-1", "containers": [{"name": "engine", "image": "engine"}]}
-    return {"metadata": meta, "spec": spec, "status": {"phase": "Running", "conditions": []}}
+    return {
+        "metadata": meta,
+        "spec": spec,
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
