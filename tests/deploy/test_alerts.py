@@ -67,7 +67,7 @@ OOM = f'podvisor_unit_exits_total{{{POD}, unit="engine", cause="oom-kill"}}'
 
 SITUATIONS = (
     Situation("it serves", {}, "200m", frozenset()),
-    firing("a relaunch that takes ten minutes", INACTIVE, "0x10 1x10 0x100", "19m"),
+    firing("a load of ten minutes, a back-off and half a load", INACTIVE, "0x10 1x18 0x100", "28m"),
     firing("it does not come back", INACTIVE, "0x10 1x100", "40m", "PodvisorInstanceInactive"),
     Situation(
         "somebody holds it", {INACTIVE: "0x10 1x100", HELD: "0x10 1x100"}, "60m", frozenset({"PodvisorInstanceHeld"})
