@@ -14,13 +14,16 @@ from controller.kubernetes.writing import write_what_is_due
 from controller.model.kubernetes.condition import Condition, Written, due_at
 from controller.model.kubernetes.pods import Pod, PodRef
 
+CAPACITY = 50_000
+"""One for each pod: at first all of a fleet's wait."""
+
 
 class ConditionWriter:
     def __init__(self, client: ApiClient, trouble: Trouble) -> None:
         self._client = client
         self._trouble = trouble
         self._written: dict[PodRef, Written] = {}
-        self._outbox: Outbox[PodRef, Condition] = Outbox(partial(trouble.drop, What.CONDITIONS))
+        self._outbox: Outbox[PodRef, Condition] = Outbox(partial(trouble.drop, What.CONDITIONS), CAPACITY)
 
     def want(self, pod: Pod, condition: Condition, now: float) -> None:
         if pod.condition and pod.ref not in self._written:

@@ -116,6 +116,21 @@ async def test_a_deposed_leader_deletes_nothing(
         assert here.ended == ["job-1"]
 
 
+async def test_a_higher_term_is_taken_before_a_pod_is_deleted(autojump_clock: MockClock, tmp_path: Path) -> None:
+    """A supervisor has seen a later leader: whether we lead is the store's to say."""
+    async with open_kubernetes_world(tmp_path, policy=QUICK, elect=journal_in(tmp_path / "journal")) as here:
+        gang = await serving(here)
+        here.fake.faults.hang = True
+        here.deaf(gang[1])
+        await here.world.until(lambda: is_stranded(here, gang[1]))
+        gang[0].highest_term = 41
+        await trio.sleep(20)
+        assert here.world.it.registry.terms.current < 41
+        here.fake.faults.hang = False
+        await here.world.until(lambda: bool(deletions(here)))
+        assert here.world.it.registry.terms.current == 42
+
+
 async def test_the_next_life_of_the_controller_deletes_what_the_last_could_not(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
