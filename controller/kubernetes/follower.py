@@ -5,7 +5,7 @@ It waits for nobody but the registry: writers take what they can.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import trio
 
@@ -58,18 +58,12 @@ class Follower:
         seen = self._registry.events.last_id
         while True:
             await self._look_at_all()
-            all_again_at = trio.current_time() + ALL_SEC
-            while trio.current_time() < all_again_at:
-                batch: Sequence[ControllerEvent] | None = None
-                with trio.CancelScope(deadline=all_again_at):
-                    batch = await self._registry.events.ring.next_after(seen)
-                if batch is None:
-                    break
-                if not batch:
-                    return
-                seen = batch[-1].id
-                self._look_at(_told_of(batch))
-                self._delete()
+            with trio.move_on_after(ALL_SEC):
+                while batch := await self._registry.events.ring.next_after(seen):
+                    seen = batch[-1].id
+                    self._look_at(_told_of(batch))
+                    self._delete()
+                return
 
     async def _look_at_all(self) -> None:
         entries = self._registry.entries()
