@@ -37,18 +37,17 @@ from tests.chaos.judgement import ENGINE_PORT
 from tests.chaos.looking import living
 from tests.chaos.memory import cgroup_of
 from tests.chaos.processes import listeners
-from tests.chaos.seen import ENGINE, STORE, Asked, Process
+from tests.chaos.seen import ENGINE, STORE, Process
 from tests.chaos.world import World
 from tests.support.cut_path import open_path
 
 HEALING_SEC = 30.0
 MEMORY_BYTES = 64 << 20
 
-Tell = Callable[[Asked], None]
 Lasting = Freeze | Cut | Unplug | Lossy | Slow | FullDisk | NoDescriptors
 
 
-async def carry_out(world: World, strike: Strike, tell: Tell) -> None:
+async def carry_out(world: World, strike: Strike, tell: operators.Tell) -> None:
     """All faults of the strike; returns when the last of them is undone. Cancelled: they are undone."""
 
     async def in_time(after_sec: float, fault: Fault) -> None:
@@ -60,7 +59,7 @@ async def carry_out(world: World, strike: Strike, tell: Tell) -> None:
             nursery.start_soon(in_time, timed.after_sec, timed.fault)
 
 
-async def _carry_out(world: World, fault: Fault, tell: Tell) -> None:
+async def _carry_out(world: World, fault: Fault, tell: operators.Tell) -> None:
     match fault:
         case Kill(pod=pod, whom=whom):
             await _signal(world, pod, whom, signal.SIGKILL)
@@ -97,17 +96,9 @@ async def _victim(world: World, pod: str, whom: Whom) -> Process | None:
     first = world.first_process(pod)
     if whom is Whom.FIRST:
         return Process(first, 0, pod) if first is not None else None
-    if first is None:
-        return None
     looked = (await living(world)).get(pod)
-    found = (
-        sorted(looked.of(STORE if whom is Whom.STORE else ENGINE), key=lambda process: process.started)
-        if looked
-        else []
-    )
-    if whom is Whom.WORKER:
-        found = found[1:]
-    return found[0] if found else None
+    found = looked.of(STORE if whom is Whom.STORE else ENGINE) if looked is not None else ()
+    return next(iter(found[1:] if whom is Whom.WORKER else found), None)
 
 
 async def _signal(world: World, pod: str, whom: Whom, number: signal.Signals) -> Process | None:

@@ -132,13 +132,8 @@ def _others_are_not_touched(stage: Stage, reach: Reach, before: Look, after: Loo
 
 
 def _mains(pod: PodLook) -> frozenset[tuple[int | None, int]]:
-    """The engine's eldest process; workers may have been killed alone."""
-    eldest = sorted(pod.of(ENGINE), key=_age)[:1]
-    return frozenset((process.epoch, process.pid) for process in eldest)
-
-
-def _age(process: Process) -> tuple[float, int]:
-    return process.started, process.pid
+    """Workers may have been killed alone."""
+    return frozenset((process.epoch, process.pid) for process in pod.of(ENGINE)[:1])
 
 
 def _change(old: PodLook, new: PodLook, unit: str) -> str:
@@ -190,7 +185,7 @@ def _success_is_no_hope(stage: Stage, watched: Watched) -> Iterator[Violation]:
 def _is_main(pod: str, process: Process, watched: Watched) -> bool:
     """Workers are younger than the engine that has them."""
     of_epoch = [other for where, other in watched.engines if where == pod and other.epoch == process.epoch]
-    return min(of_epoch, key=_age) == process
+    return min(of_epoch, key=Process.birth) == process
 
 
 def _no_oscillation(stage: Stage, strike: Strike, watched: Watched) -> Iterator[Violation]:

@@ -27,6 +27,10 @@ class Process:
     epoch: int | None = None
     """Of engines: of which it was told to be."""
 
+    def birth(self) -> tuple[float, int]:
+        """To be compared: the kernel counts in hundredths of a second, pids in the order of forks."""
+        return self.started, self.pid
+
     def __str__(self) -> str:
         return f"{self.unit} {self.pid}" + (f" of epoch {self.epoch}" if self.epoch is not None else "")
 
@@ -49,7 +53,8 @@ class PodLook:
     """Of its container so far."""
 
     def of(self, unit: str) -> tuple[Process, ...]:
-        return tuple(process for process in self.processes if process.unit == unit)
+        """The eldest first: workers are younger than the engine that has them."""
+        return tuple(sorted((found for found in self.processes if found.unit == unit), key=Process.birth))
 
 
 @dataclass(frozen=True, slots=True)
