@@ -9,7 +9,7 @@ PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(she
 
 # Two lanes, side by side and about equally long: where one waits for processes the other works. In each the tiers stand in
 # the order in which a failure says most; the second has whatever else lies under tests/.
-LANE_1 = $(addprefix tests/,unit virtual pods engines)
+LANE_1 = $(addprefix tests/,unit virtual pods engines chaos)
 LANE_2 = tests/processes $(filter-out $(LANE_1) tests/processes tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))) $(wildcard tests/test_*.py)
 PYTEST_ARGS ?=
 # For which a zipapp and an image are built.
