@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from tests.deploy.platforms import pods_of, template_of
+from tests.deploy.policies import ports_reached
+from tests.deploy.reading import controller_pods, engine_pods
 from tests.deploy.rendered import KUSTOMIZE, Manifests, Object, kustomized
 from tests.deploy.validation import check_builtin, check_custom
 
@@ -77,7 +79,8 @@ def test_what_is_wrong_is_found(tmp_path: Path) -> None:
 def test_an_overlay_names_and_labels_a_second_engine(platform: str, tmp_path: Path) -> None:
     """So that two engines stand side by side in one namespace and do not take each other's requests."""
     labels = "namePrefix: big-\nlabels:\n  - {pairs: {app.kubernetes.io/instance: big}, includeSelectors: true}\n"
-    manifests = added_to(Path("overlays") / f"vllm-{platform}", directory=tmp_path, more=labels)
+    base = Path("overlays") / f"vllm-{platform}"
+    manifests = added_to(base, "components/monitoring", directory=tmp_path, more=labels)
     assert {found["metadata"]["name"].split("-")[0] for found in manifests} == {"big"}
     maps = manifests.names("ConfigMap")
     for pod in pods_of(manifests):
@@ -87,6 +90,24 @@ def test_an_overlay_names_and_labels_a_second_engine(platform: str, tmp_path: Pa
     assert policy["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "big"
     for service in manifests.of("Service"):
         assert service["spec"]["selector"]["app.kubernetes.io/instance"] == "big"
+    monitor = manifests.one("PodMonitor", "big-podvisor")
+    assert monitor["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "big"
+
+
+@pytest.mark.parametrize("second", [Path("overlays/vllm-leaderworkerset"), Path("controller/sqlite")], ids=str)
+def test_labels_of_an_overlay_do_not_part_an_engine_from_the_controller(second: Path, tmp_path: Path) -> None:
+    """Whichever of the two they are given to: policies keep letting in the other, by its role."""
+    labels = "labels:\n  - {pairs: {app.kubernetes.io/instance: big}, includeSelectors: true}\n"
+    shipped = {path: kustomized(KUSTOMIZE / path) for path in ("overlays/vllm-leaderworkerset", "controller/sqlite")}
+    engine, controller = {**shipped, str(second): added_to(second, directory=tmp_path, more=labels)}.values()
+    engine_pod, controller_pod = engine_pods(engine)[0], controller_pods(controller)[0]
+    assert engine_pod.labels["app.kubernetes.io/instance"] != controller_pod.labels["app.kubernetes.io/instance"]
+    policy = engine.one("NetworkPolicy", "podvisor-engine")["spec"]["ingress"]
+    assert ports_reached(policy, controller_pod.labels, "default") == {"node-manager", "http"}
+    assert ports_reached(policy, {**engine_pod.labels, "app.kubernetes.io/instance": "third"}, "default") == {"http"}
+    policy = controller.one("NetworkPolicy", "podvisor-controller")["spec"]["ingress"]
+    assert ports_reached(policy, engine_pod.labels, "default") == {"api"}
+    assert ports_reached(policy, {"podvisor.io/client": "true"}, "default") == {"api"}
 
 
 def test_a_changed_unit_file_makes_no_new_pods() -> None:

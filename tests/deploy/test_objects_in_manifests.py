@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tests.deploy.choices import ENGINES, Choice, deployed
 from tests.deploy.container import ports_of
 from tests.deploy.platforms import PlannedPod, made_by_platforms, pods_of
+from tests.deploy.policies import ports_reached
 from tests.deploy.reading import choices, controller_pods, engine_pods, settings_of, stores
 
 GIVEN = {("Secret", "podvisor-token"), ("PersistentVolumeClaim", "models")}
@@ -107,25 +107,6 @@ def test_peers_are_allowed_in_by_the_network_policy(choice: Choice) -> None:
     assert {"api", "probe"} == ports_of(controller.container("controller")).keys()
 
 
-def ports_reached(ingress: list[Mapping[str, Any]], labels: Mapping[str, str], namespace: str) -> set[str | None]:
-    """None: all."""
-    of_namespace = {"kubernetes.io/metadata.name": namespace}
-    return {
-        port.get("port")
-        for rule in ingress
-        for peer in rule["from"]
-        if _matches(peer.get("podSelector"), labels)
-        and (
-            _matches(peer["namespaceSelector"], of_namespace) if "namespaceSelector" in peer else namespace == "default"
-        )
-        for port in rule["ports"]
-    }
-
-
-def _matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    return selector is None or selector.get("matchLabels", {}).items() <= labels.items()
-
-
 @stores
 def test_one_controller_writes_a_journal_and_two_share_an_etcd(store: str) -> None:
     spec = deployed(ENGINES[0], store).one("Deployment", "podvisor-controller")["spec"]
@@ -186,8 +167,11 @@ def test_pods_meet_the_restricted_pod_security_standard(choice: Choice, store: s
 
 
 def test_a_rule_reaches_whom_it_names_and_nobody_else() -> None:
-    """The reading of policies above is itself right."""
-    rule = {"from": [{"podSelector": {"matchLabels": {"a": "b"}}}], "ports": [{"port": "x"}]}
-    assert ports_reached([rule], {"a": "b"}, "default") == {"x"}
-    assert ports_reached([rule], {"a": "c"}, "default") == set()
-    assert ports_reached([rule], {"a": "b"}, "elsewhere") == set()
+    """The reading of policies is itself right."""
+    selectors = [{"matchLabels": {"a": "b"}}, {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}]
+    for selector in selectors:
+        rule = {"from": [{"podSelector": selector}], "ports": [{"port": "x"}]}
+        assert ports_reached([rule], {"a": "b"}, "default") == {"x"}
+        assert ports_reached([rule], {"a": "c"}, "default") == set()
+        assert ports_reached([rule], {"c": "b"}, "default") == set()
+        assert ports_reached([rule], {"a": "b"}, "elsewhere") == set()
