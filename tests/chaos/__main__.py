@@ -1,6 +1,7 @@
 """`python -m tests.chaos`: faults by chance from a seed, and after each the invariants, checked from outside.
 
-Exit code 1 when one did not hold; then the seed, the faults, a timeline and a command to see it again are printed.
+Exit code 2 when there can be no play here, 1 when an invariant did not hold; then the seed, the faults, a timeline and
+a command to see it again are printed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 import msgspec
 import trio
 
-from controller.demo.engines import find_engines
+from controller.demo.engines import REDIS_SERVER, find_engines
 from controller.demo.sandbox import can_use_namespaces
 from tests.chaos import report
 from tests.chaos.faults import KINDS, Stage, Strike
@@ -32,9 +33,8 @@ PART = 50
 
 def main() -> None:
     options = _options()
-    cannot = can_use_namespaces()
-    if cannot is not None:
-        print(f"cannot make pods: {cannot}", file=sys.stderr)
+    if (cannot := _why_not(options.store)) is not None:
+        print(cannot, file=sys.stderr)
         sys.exit(EXIT_CANNOT)
     for kind, reason in what_is_missing().items():
         print(f"no {kind}: {reason}")
@@ -73,6 +73,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--logs", type=Path, metavar="DIRECTORY", help="where they are kept; default: only on failure")
     parser.add_argument("--go-on", action="store_true", help="with the next world after a violation")
     return parser.parse_args()
+
+
+def _why_not(store: str) -> str | None:
+    if (reason := can_use_namespaces()) is not None:
+        return f"cannot make pods: {reason}"
+    if store == "etcd" and shutil.which("etcd") is None:
+        return "no etcd here: install etcd-server"
+    return find_engines().missing.get(REDIS_SERVER)
 
 
 async def _part(options: argparse.Namespace, stage: Stage, seed: int, strikes: Sequence[Strike]) -> int:

@@ -65,6 +65,8 @@ def _unrest_of_instance(look: Look, job: str, stage: Stage) -> Iterator[str]:
 
 
 def _unrest_in_pod(pod: PodLook) -> Iterator[str]:
+    if pod.zombies:
+        yield f"{pod.name} has {pod.zombies} dead that nobody has reaped"
     if pod.view is None:
         yield f"the supervisor of {pod.name} does not answer"
         return
@@ -87,7 +89,6 @@ def judge(stage: Stage, strike: Strike, before: Look, watched: Watched, after: L
     """`before` and `after` are looks at a world at rest."""
     return (
         *judge_watched(stage, strike, watched),
-        *_no_freeze_is_left(stage, after),
         *_others_are_not_touched(stage, reach_of_strike(strike, stage), before, after),
         *_journal_is_closed(after),
         *_only_what_belongs_there(stage, after),
@@ -102,7 +103,7 @@ def judge_watched(stage: Stage, strike: Strike, watched: Watched) -> tuple[Viola
         *_one_run_at_a_time(watched),
         *_success_is_no_hope(stage, watched),
         *_no_oscillation(stage, strike, watched),
-        *_ends_have_reasons(reach_of_strike(strike, stage), watched),
+        *_ends_have_reasons(stage, reach_of_strike(strike, stage), watched),
         *(Violation("bug", trace) for trace in watched.traces),
         *(Violation("bug", f"{asked.what}: 500 {asked.text}") for asked in watched.asked if asked.status == 500),
     )
@@ -112,13 +113,6 @@ def _one_epoch_alive(watched: Watched) -> Iterator[Violation]:
     """C2 as the machine tells it: an engine of a new epoch is born when all of the old one are gone, in all pods."""
     for gang, what in sorted(watched.together):
         yield Violation("I1, C2", f"{gang}: {what}")
-
-
-def _no_freeze_is_left(stage: Stage, after: Look) -> Iterator[Violation]:
-    for name in stage.pods:
-        view = after.pods[name].view
-        if view is not None and view.supervisor.freeze_remaining_sec > 0:
-            yield Violation("I2, C3", f"{name} is frozen, and nobody relaunches it")
 
 
 def _others_are_not_touched(stage: Stage, reach: Reach, before: Look, after: Look) -> Iterator[Violation]:
@@ -223,10 +217,11 @@ def _one_of_each(pod: PodLook) -> Iterator[Violation]:
         )
 
 
-def _ends_have_reasons(reach: Reach, watched: Watched) -> Iterator[Violation]:
+def _ends_have_reasons(stage: Stage, reach: Reach, watched: Watched) -> Iterator[Violation]:
     """Seed S01: an engine's death is repaired in place, as long as the budget lasts."""
-    is_spent = any(BUDGET_SPENT in event.message for event in watched.events)
+    spent = {event.job_name for event in watched.events if BUDGET_SPENT in event.message}
+    fall_back = reach.containers.union(*(gang for job, gang in jobs(stage).items() if job in spent))
     for ended in watched.ended:
-        is_fallback = ended.exit_code == RESTARTED and (ended.pod in reach.containers or is_spent)
+        is_fallback = ended.exit_code == RESTARTED and ended.pod in fall_back
         if not is_fallback and (ended.pod, ended.exit_code) not in reach.exits:
             yield Violation("exit code", f"the container of {ended.pod} ended with {ended.exit_code}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -68,7 +67,7 @@ async def instances_and_runs(
 
 async def _ask_centre(world: World) -> Look:
     instances, runs = await instances_and_runs(world)
-    return Look(time.time(), {}, instances, runs)
+    return Look({}, instances, runs)
 
 
 async def _get(world: World, path: str) -> str | None:
@@ -84,7 +83,7 @@ async def _get(world: World, path: str) -> str | None:
 
 async def _look_at_pod(world: World, name: str) -> PodLook:
     first = world.first_process(name)
-    found = PodLook(name, lives=len(world.kept[name].logs))
+    found = PodLook(name)
     if first is None:
         return found
     alive, zombies = await trio.to_thread.run_sync(processes.living, first)

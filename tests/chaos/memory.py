@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 CONTROLLER = Path("/sys/fs/cgroup/memory")
-LEAVES = 1000
+LEAVE_SEC = 5.0
+"""The killed take a moment to leave; a swapping machine lets them take longer."""
+AGAIN_SEC = 0.01
 
 
 @contextmanager
@@ -25,11 +27,19 @@ def cgroup_of(pid: int, limit_bytes: int) -> Iterator[None]:
     finally:
         for left in (cgroup / "cgroup.procs").read_text().split():
             _put(int(left), before)
-        for _ in range(LEAVES):  # the killed take a moment to leave
-            with suppress(OSError):
-                cgroup.rmdir()
-                break
-            os.sched_yield()
+        _remove(cgroup)
+
+
+def _remove(cgroup: Path) -> None:
+    end = time.monotonic() + LEAVE_SEC
+    while True:
+        try:
+            cgroup.rmdir()
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(AGAIN_SEC)
 
 
 def _cgroup(pid: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
@@ -98,7 +97,7 @@ async def commands_out_of_date(world: World, pod: str) -> Sequence[Asked]:
 
 
 async def _of_instance(world: World, pod: str, verb: str, tell: Tell) -> None:
-    job = next(job for job, gang in jobs(world.stage).items() if pod in gang)
+    job = _job_of(world, pod)
     instances, _ = await instances_and_runs(world)
     found = next((instance for instance in instances or () if instance.job_name == job), None)
     if found is None:
@@ -107,10 +106,14 @@ async def _of_instance(world: World, pod: str, verb: str, tell: Tell) -> None:
         await _of_controller(world, f"/v1/instances/{found.id}/{verb}", tell)
 
 
+def _job_of(world: World, pod: str) -> str:
+    return next(job for job, gang in jobs(world.stage).items() if pod in gang)
+
+
 async def _abort(world: World, pod: str, tell: Tell) -> None:
     _, runs = await instances_and_runs(world)
     for run in runs:
-        if run.outcome is None:
+        if run.outcome is None and run.job_name == _job_of(world, pod):
             await _of_controller(world, f"/v1/relaunches/{run.id}/abort", tell)
 
 
@@ -138,6 +141,6 @@ async def _sent(client: httpx.AsyncClient, url: str, body: Mapping[str, object] 
 
 def _terminate(world: World, pod: str) -> None:
     """As a kubelet does when the preStop hook is done."""
-    first = world.first_process(pod)
-    if first is not None:
-        os.kill(first, signal.SIGTERM)
+    container = world.kept[pod].container
+    if container is not None:
+        container.kill(signal.SIGTERM)

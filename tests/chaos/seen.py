@@ -49,8 +49,6 @@ class PodLook:
     """Its engine says that it is well."""
     ready: bool = False
     """Its supervisor says that it may get requests, as it tells a kubelet."""
-    lives: int = 0
-    """Of its container so far."""
 
     def of(self, unit: str) -> tuple[Process, ...]:
         """The eldest first: workers are younger than the engine that has them."""
@@ -61,8 +59,6 @@ class PodLook:
 class Look:
     """All of it, at one moment."""
 
-    at: float
-    """Wall clock."""
     pods: Mapping[str, PodLook]
     instances: tuple[wire.InstanceView, ...] | None
     """None: no controller leads."""

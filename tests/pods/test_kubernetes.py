@@ -14,6 +14,7 @@ import pytest
 from controller.demo.kubelet import ContainerExited, ContainerSpec, Kubelet
 from tests.pods.harness import (
     FALLBACK_ENGINE,
+    TIMEOUT_SEC,
     Cluster,
     PodsFactory,
     controller_spec,
@@ -41,7 +42,7 @@ CONTROLLER = {
     "fault_tolerance_config": {
         "engine_relaunch_poll_interval_sec": 0.2,
         "on_member_lost": "restart-all",
-        "phase2_timeout_sec": 4,
+        "phase2_timeout_sec": TIMEOUT_SEC / 4,
     },
     "instance": {"heartbeat_timeout_active_sec": 3},
 }

@@ -168,6 +168,10 @@ async def test_a_router_that_follows_the_events_never_sends_to_an_inactive_insta
                     running.controller.container.kill(9)
                     for job, epoch in epochs.items():
                         await active(running, job, epoch)
+            last = max(event["id"] for event in await recorded(running) if event["kind"] == "instance")
+            await eventually(
+                lambda: last_heard(router), lambda heard: heard >= last, "requests by what the last events told"
+            )
             before = len(steady.answers)
             await eventually(
                 lambda: count(steady), lambda asked: asked > before + CLIENTS, "answers of the last engines"
@@ -186,6 +190,11 @@ async def test_a_router_that_follows_the_events_never_sends_to_an_inactive_insta
     broken = [str(answer) for answer in steady.answers if not answer.is_whole]
     print(f"{len(steady.answers)} asked, {len(broken)} broke off in the middle: {broken}")
     print(f"{len(requests)} sent, {len(requests) - len(steady.answers)} of them once more, elsewhere")
+
+
+async def last_heard(router: KubeletPod) -> int:
+    """By which event it last sent a request somewhere."""
+    return max((line.heard for line in sent(router.logs[-1].read_text())), default=0)
 
 
 async def count(steady: Steady) -> int:

@@ -88,6 +88,7 @@ async def test_kubectl_follows_and_goes_on_when_the_watch_is_cut(tmp_path: Path)
         with trio.fail_after(60):
             while seen.count(b"\n") < 3:
                 seen += await process.stdout.receive_some()
+            api.fake.cut_watches()
             api.fake.objects.create(PODS, "default", pod("late"))
             while b"pod/late" not in seen:
                 seen += await process.stdout.receive_some()

@@ -27,9 +27,9 @@ static long long now(void) {
     return at.tv_sec * 1000000LL + at.tv_nsec / 1000;
 }
 
-static void wait_for_the_reaper(struct chain *chain) {
+static void wait_for_the_reaper(struct chain *chain, const char *leash, long long end) {
     pid_t *oldest = &chain->last[chain->links++ % UNREAPED];
-    while (*oldest != 0 && kill(*oldest, 0) == 0) {
+    while (*oldest != 0 && kill(*oldest, 0) == 0 && access(leash, F_OK) == 0 && now() < end) {
         chain->beat = now();
         usleep(PAUSE_USEC);
     }
@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
                 break;
             }
         }
-        wait_for_the_reaper(&chains[own]);
+        wait_for_the_reaper(&chains[own], argv[1], end);
         if (fork() > 0) _exit(0);
         setsid();
     }

@@ -56,7 +56,6 @@ def pod(name: str, *, epoch: int = 1, **fields: object) -> PodLook:
         view=wire.UnitsView(units=(unit(ENGINE), unit(STORE)), supervisor=supervisor()),
         answers=True,
         ready=True,
-        lives=1,
     )
     return replace(at_rest, **fields)  # type: ignore[arg-type]
 
@@ -82,7 +81,7 @@ def instance(job: str, members: int, *, epoch: int = 1, **fields: object) -> wir
 def look(epoch: int = 1, **pods: PodLook) -> Look:
     """At rest, but for what is said otherwise; `epoch` is that of the first gang."""
     found = {"pod0": pod("pod0", epoch=epoch), "pod1": pod("pod1", epoch=epoch), "pod2": pod("pod2"), **pods}
-    return Look(NOW, found, (instance("job0", 2, epoch=epoch), instance("job1", 1)), journal={})
+    return Look(found, (instance("job0", 2, epoch=epoch), instance("job1", 1)), journal={})
 
 
 def with_processes(name: str, *more: Process, epoch: int = 1) -> PodLook:
@@ -121,6 +120,7 @@ def test_a_relaunch_of_the_gang_that_was_hit_is_no_violation() -> None:
         (look(pod0=pod("pod0", view=None)), "the supervisor of pod0 does not answer"),
         (look(pod0=pod("pod0", answers=False)), "the engine in pod0 does not answer"),
         (look(pod0=pod("pod0", ready=False)), "pod0 is not ready"),
+        (look(pod0=pod("pod0", zombies=2)), "pod0 has 2 dead that nobody has reaped"),
         (
             look(pod1=pod("pod1", view=wire.UnitsView(units=(unit(STORE, "failed"),), supervisor=supervisor()))),
             "redis in pod1 is failed: ",
@@ -154,11 +154,6 @@ def test_I1_an_orphan_that_no_unit_owns_is_found() -> None:
 def test_I1_an_engine_of_another_epoch_is_found() -> None:
     started_by_hand = Process(999, NOW, ENGINE, 7)
     assert "I1" in broken(after=look(pod2=with_processes("pod2", started_by_hand)))
-
-
-def test_I2_a_freeze_that_nobody_ends_is_found() -> None:
-    frozen = pod("pod1", view=wire.UnitsView(units=(), supervisor=supervisor(freeze_remaining_sec=7.0)))
-    assert broken(after=look(pod1=frozen)) == ["I2, C3"]
 
 
 def test_I3_another_store_in_the_same_container_is_found() -> None:
@@ -246,6 +241,8 @@ def test_S01_a_controller_that_is_away_is_a_reason() -> None:
 def test_S01_a_spent_budget_is_a_reason() -> None:
     told = msgspec.structs.replace(active(2, NOW), message="phase2: 3 relaunches without 3 s of service in between")
     assert broken(ENGINE_DIES, watched=Watched(ended=(Ended("pod1", 255),), events=(told,))) == []
+    of_another_gang = Watched(ended=(Ended("pod2", 255),), events=(told,))
+    assert broken(ENGINE_DIES, watched=of_another_gang) == ["exit code"]
 
 
 def test_a_trace_in_a_log_and_an_answer_of_500_are_bugs() -> None:
