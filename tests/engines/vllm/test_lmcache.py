@@ -118,3 +118,9 @@ async def test_with_short_time_outs_the_engine_goes_on_without_it_and_is_left_al
         assert changed == {STORE}
         assert await gang.active() == epoch
         assert len(await gang.runs()) == 1
+
+        async def stored_by_another_request() -> int:
+            await gang.complete(prompt=LONG_PROMPT)
+            return await objects_stored(gang)
+
+        await eventually(stored_by_another_request, lambda count: count > 0, "something in the new store", poll_sec=1.0)
