@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.deploy.rendered import KUSTOMIZE, Manifests, kustomized
+import yaml
+
+from tests.deploy.rendered import CHART, KUSTOMIZE, Manifests, kustomized
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,9 @@ class Choice:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """Of the chart, as far as they differ from its defaults."""
-        engine = {"name": self.engine, "platform": self.platform, "nnodes": self.nnodes, **IN_THE_CHART[self.engine]}
-        if self.nnodes == 1:
-            engine["env"] = {"TENSOR_PARALLEL_SIZE": "1"}
-        return {"engine": engine}
+        """Of the chart, as far as they differ from its defaults, which are vLLM's."""
+        shipped = {} if self.engine == "vllm" else yaml.safe_load(values_of(self.engine).read_text())["engine"]
+        return {"engine": {**shipped, "platform": self.platform, "nnodes": self.nnodes}}
 
     def __str__(self) -> str:
         return f"{self.engine}-{self.platform}"
@@ -40,20 +40,12 @@ ENGINES = [
     Choice("sglang", "leaderworkerset", 2),
     Choice("llama-server", "statefulset", 2),
 ]
-IN_THE_CHART: Mapping[str, Mapping[str, Any]] = {
-    "vllm": {},
-    "sglang": {"image": "lmsysorg/sglang"},
-    "llama-server": {
-        "image": "llama-server",
-        "model": {"path": "/models/model.gguf"},
-        "env": {"TENSOR_PARALLEL_SIZE": None},
-        "resources": {
-            "requests": {"cpu": "1", "memory": "2Gi", "nvidia.com/gpu": None},
-            "limits": {"memory": "4Gi", "nvidia.com/gpu": None},
-        },
-    },
-}
 STORES = ["sqlite", "etcd"]
+
+
+def values_of(engine: str) -> Path:
+    """The shipped values for an engine that is not the chart's default."""
+    return CHART / f"values-{engine}.yaml"
 
 
 def controller_of(store: str) -> Path:

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from supervisor.version import VERSION
-from tests.deploy.choices import ENGINES, STORES, Choice, deployed
+from tests.deploy.choices import ENGINES, STORES, Choice, deployed, values_of
+from tests.deploy.container import environment_of
 from tests.deploy.platforms import pods_of
 from tests.deploy.rendered import CHART, PROJECT, Manifests, Object, templated
 from tests.deploy.test_kustomize import added_to
@@ -95,6 +96,8 @@ def test_helm_lint_has_nothing_to_say(choice: Choice, tmp_path: Path) -> None:
     "values, complaint",
     [
         ({"engine": {"plattform": "volcano"}}, "plattform"),
+        ({"engine": {"name": "sglang"}}, "values-sglang.yaml"),
+        ({"engine": {"name": "llama-server"}}, "values-llama-server.yaml"),
         ({"engine": {"platform": "job"}}, "platform"),
         ({"engine": {"platform": "deployment", "nnodes": 2}}, "nnodes"),
         ({"engine": {"platform": "statefulset", "nnodes": 2, "instances": 2}}, "instances"),
@@ -138,6 +141,65 @@ def test_many_instances_and_settings_find_their_way(tmp_path: Path) -> None:
     clients = manifests.one("NetworkPolicy", "big-engine")["spec"]["ingress"][-1]["from"]
     assert clients == [{"podSelector": {}}, *values["networkPolicy"]["clients"]]
     assert not manifests.of("Deployment")
+
+
+def environments(manifests: Manifests) -> Iterator[dict[str, str]]:
+    """Of every container that runs podvisor, as a kubelet makes it."""
+    for pod in pods_of(manifests):
+        for container in pod.spec["containers"]:
+            names = [variable["name"] for variable in container["env"]]
+            assert len(names) == len(set(names)), "no variable stands twice"
+            yield environment_of(pod, container["name"], address="10.0.0.11")
+
+
+def test_variables_of_the_values_take_the_place_of_the_shipped_ones(tmp_path: Path) -> None:
+    """And those that refer to others come after them, whoever brings which."""
+    values = {
+        "tlsSecretName": "podvisor-tls",
+        "controller": {
+            "env": {"PODVISOR_CONTROLLER__ADVERTISE_URL": "https://[$(POD_IP)]:1026", "PODVISOR_TLS_DIR": "/elsewhere"},
+        },
+        "engine": {
+            "platform": "volcano",
+            "env": {
+                "A_PLACE": "$(POD_IP)/$(ZONE)",
+                "MODEL_PATH": "$(HOME)/model",
+                "HOME": "/models/home",
+                "PODVISOR_SUPERVISOR__EXIT_ON_TERM": "success",
+                "ZONE": "z",
+            },
+        },
+    }
+    manifests = templated(values, tmp_path)
+    check_builtin(manifests, tmp_path)
+    engine, _, controller = sorted(environments(manifests), key=lambda each: "PODVISOR_CONTROLLER" in each)
+    assert engine["A_PLACE"] == "10.0.0.11/z"
+    assert engine["MODEL_PATH"] == "/models/home/model"
+    assert engine["PODVISOR_SUPERVISOR__EXIT_ON_TERM"] == "success"
+    assert controller["PODVISOR_CONTROLLER__ADVERTISE_URL"] == "https://[10.0.0.11]:1026"
+    assert controller["PODVISOR_TLS_DIR"] == "/elsewhere"
+
+
+@pytest.mark.parametrize(
+    "engine, ranks",
+    [
+        ({}, "2"),
+        ({"platform": "deployment", "nnodes": 1}, "1"),
+        ({"nnodes": 4, "resources": {"limits": {"nvidia.com/gpu": "8"}}}, "32"),
+        ({"nnodes": 4, "resources": {"limits": {"nvidia.com/gpu": 8}}}, "32"),
+        ({"nnodes": 4, "env": {"PIPELINE_PARALLEL_SIZE": "4"}}, "1"),
+        ({"env": {"PIPELINE_PARALLEL_SIZE": "$(STAGES)", "STAGES": "1"}}, "2"),
+        ({"env": {"TENSOR_PARALLEL_SIZE": "1", "PIPELINE_PARALLEL_SIZE": "2"}}, "1"),
+        ({"resources": {"limits": {"nvidia.com/gpu": None, "amd.com/gpu": "8"}}}, None),
+        ({"units": {"vllm.toml": "[Engine]\nBasePort = 8000\n"}}, None),
+    ],
+)
+def test_an_engine_is_told_of_all_gpus_of_its_instance(
+    engine: Mapping[str, Any], ranks: str | None, tmp_path: Path
+) -> None:
+    """Unless the values say what it is told, the GPUs are of another maker, or its unit file does not ask."""
+    manifests = templated({"controller": {"enabled": False}, "controllerUrl": "http://c", "engine": engine}, tmp_path)
+    assert {each.get("TENSOR_PARALLEL_SIZE") for each in environments(manifests)} == {ranks}
 
 
 def test_an_engine_that_fetches_its_model_as_root_needs_no_claim(tmp_path: Path) -> None:
@@ -194,11 +256,15 @@ def test_the_notes_name_what_has_to_be_brought_and_where_requests_go(tmp_path: P
     notes = written.partition("NOTES:")[2]
     assert "create secret generic podvisor-token" in notes
     assert "http://podvisor-engine-http.default.svc" in notes
+    assert {path.name for path in CHART.glob("values-*.yaml")} <= set(notes.split())
 
 
 def test_every_choice_of_the_schema_is_tried() -> None:
     schema = yaml.safe_load((CHART / "values.schema.json").read_text())["properties"]
     engine = schema["engine"]["properties"]
     assert set(engine["name"]["enum"]) == {choice.engine for choice in ENGINES}
+    assert {values_of(name).name for name in engine["name"]["enum"] if name != "vllm"} == {
+        path.name for path in CHART.glob("values-*.yaml")
+    }
     assert set(engine["platform"]["enum"]) == {choice.platform for choice in ENGINES}
     assert set(schema["controller"]["properties"]["store"]["enum"]) == set(STORES)

@@ -37,29 +37,14 @@ spec:
         - {name: podvisor, mountPath: /podvisor}
   containers:
     - name: engine
-      image: {{ $engine.image }}
+      image: {{ include "podvisor.engine.image" . }}
       command:
         - /opt/podvisor/bin/podvisor
         - run
         - --config=/etc/podvisor/settings/podvisor.toml
         - --units=/etc/podvisor/units
       env:
-        - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-        - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
-        - {name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
-        - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
-        - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
-        - {name: PODVISOR_GRACE_PERIOD_SEC, value: {{ $engine.terminationGracePeriodSeconds | quote }}}
-        - {name: PODVISOR_SUPERVISOR__CONTROLLER_URL, value: {{ include "podvisor.controllerUrl" . | quote }}}
-        {{- include "podvisor.engine.place" . | nindent 8 }}
-        {{- if .Values.tlsSecretName }}
-        {{- include "podvisor.tls.env" . | nindent 8 }}
-        {{- end }}
-        # Caches of compilers and models stay over restarts of the container. The user has no entry in passwd.
-        - {name: HOME, value: /var/cache/engine}
-        - {name: USER, value: podvisor}
-        - {name: MODEL_PATH, value: {{ $engine.model.path | quote }}}
-        {{- include "podvisor.env" $engine.env | nindent 8 }}
+        {{- include "podvisor.env" (dict "shipped" (include "podvisor.engine.variables" .) "own" $engine.env) | nindent 8 }}
       {{- with $engine.envFrom }}
       envFrom: {{ toYaml . | nindent 8 }}
       {{- end }}
@@ -120,6 +105,28 @@ spec:
     - name: models
       persistentVolumeClaim: {claimName: {{ . }}, readOnly: true}
     {{- end }}
+{{- end }}
+
+{{- define "podvisor.engine.variables" -}}
+{{- $engine := .Values.engine -}}
+- {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+- {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+- {name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
+- {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+- {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+- {name: PODVISOR_GRACE_PERIOD_SEC, value: {{ $engine.terminationGracePeriodSeconds | quote }}}
+- {name: PODVISOR_SUPERVISOR__CONTROLLER_URL, value: {{ include "podvisor.controllerUrl" . | quote }}}
+{{- include "podvisor.engine.place" . }}
+{{- if .Values.tlsSecretName }}
+{{ include "podvisor.tls.env" . }}
+{{- end }}
+# Caches of compilers and models stay over restarts of the container. The user has no entry in passwd.
+- {name: HOME, value: /var/cache/engine}
+- {name: USER, value: podvisor}
+- {name: MODEL_PATH, value: {{ $engine.model.path | quote }}}
+{{- with include "podvisor.engine.tensorParallelSize" . }}
+- {name: TENSOR_PARALLEL_SIZE, value: {{ . | quote }}}
+{{- end }}
 {{- end }}
 
 {{/* What the platform does not tell by itself. */}}

@@ -34,6 +34,24 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ get .Values.engine.units $file | default (.Files.Get (printf "files/units/%s" $file)) }}
 {{- end }}
 
+{{/* The default is vLLM's, which no other engine is in. */}}
+{{- define "podvisor.engine.image" -}}
+{{- $engine := .Values.engine -}}
+{{- if and (ne $engine.name "vllm") (eq $engine.image "vllm/vllm-openai") -}}
+{{- fail (printf "engine.name is %s and engine.image vLLM's: put --values deploy/chart/values-%s.yaml before your own values" $engine.name $engine.name) -}}
+{{- end -}}
+{{ $engine.image }}
+{{- end }}
+
+{{/* For a unit file that asks for it: all GPUs of an instance. Nothing where none of NVIDIA's are asked for. */}}
+{{- define "podvisor.engine.tensorParallelSize" -}}
+{{- $gpus := get (.Values.engine.resources.limits | default dict) "nvidia.com/gpu" -}}
+{{- if and $gpus (contains "${TENSOR_PARALLEL_SIZE" (include "podvisor.engine.unit" .)) -}}
+{{- $stages := get .Values.engine.env "PIPELINE_PARALLEL_SIZE" | default 1 -}}
+{{ div (mul .Values.engine.nnodes (int $gpus)) (int $stages | default 1) | max 1 }}
+{{- end }}
+{{- end }}
+
 {{/* Where the engine serves: BasePort of its unit file. */}}
 {{- define "podvisor.engine.port" -}}
 {{ regexFind "(?m)^BasePort = [0-9]+" (include "podvisor.engine.unit" .) | trimPrefix "BasePort = " | required "engine.units: the engine's unit file must set BasePort" }}
@@ -75,9 +93,28 @@ capabilities:
 - {name: PODVISOR_TLS__CLIENT_CA, value: /etc/podvisor/tls/ca.crt}
 {{- end }}
 
+{{/*
+The variables of a container: `shipped`, a list of them as text, and `own`, name to value, of which those of a shipped
+one's name take its place. Kubernetes resolves $(NAME) only to what stands before it: what refers to others comes last.
+*/}}
 {{- define "podvisor.env" -}}
-{{- range $name, $value := . }}
-- name: {{ $name }}
-  value: {{ $value | quote }}
-{{- end }}
+{{- $plain := list -}}
+{{- $referring := list -}}
+{{- $all := list -}}
+{{- range fromYamlArray .shipped -}}
+{{- if not (hasKey $.own .name) -}}
+{{- $all = append $all . -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $value := .own -}}
+{{- $all = append $all (dict "name" $name "value" $value) -}}
+{{- end -}}
+{{- range $all -}}
+{{- if contains "$(" (get . "value") -}}
+{{- $referring = append $referring . -}}
+{{- else -}}
+{{- $plain = append $plain . -}}
+{{- end -}}
+{{- end -}}
+{{ toYaml (concat $plain $referring) }}
 {{- end }}
