@@ -1,4 +1,4 @@
-"""__main__ of podvisor.pyz: unpacks the prefix that is inside, once, and becomes its bin/podvisor.
+"""__main__ of podvisor.pyz: unpacks the prefix that is inside, as far as it is not there, and becomes its bin/podvisor.
 
 Extension modules cannot be loaded out of an archive, so everything is unpacked, into the first of these that this
 user may write and execute from: $PODVISOR_CACHE, $XDG_CACHE_HOME/podvisor or $HOME/.cache/podvisor, podvisor-cache-UID
@@ -46,23 +46,32 @@ def caches(environment):
 
 
 def unpacked(cache):
-    """The prefix in `cache`. Others may unpack at the same time: it is there whole or not at all."""
+    """The prefix in `cache`. What is missing comes one whole file after the other; nothing that is there is touched.
+
+    So others may unpack at the same time, or run already and load late what a cleaner of old files has taken meanwhile.
+    """
     os.makedirs(cache, mode=0o700, exist_ok=True)
     check(cache)
     with ZipFile(ARCHIVE) as archive:
         prefix = os.path.join(cache, archive.read(DIGEST).decode())
-        if os.path.isdir(prefix):
-            return prefix
-        growing = tempfile.mkdtemp(dir=cache)
-        try:
-            archive.extractall(growing)
-            os.chmod(os.path.join(growing, "bin", "podvisor"), 0o755)
-            os.rename(growing, prefix)
-        except OSError:
-            shutil.rmtree(growing, ignore_errors=True)
-            if not os.path.isdir(prefix):  # another was no quicker
-                raise
+        missing = [name for name in archive.namelist() if not os.path.exists(os.path.join(prefix, name))]
+        if missing:
+            growing = tempfile.mkdtemp(dir=cache)
+            try:
+                archive.extractall(growing, missing)
+                os.makedirs(prefix, mode=0o700, exist_ok=True)
+                for name in missing:
+                    move(os.path.join(growing, name), os.path.join(prefix, name))
+            finally:
+                shutil.rmtree(growing, ignore_errors=True)
     return prefix
+
+
+def move(source, target):
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if target.endswith("/bin/podvisor"):
+        os.chmod(source, 0o755)
+    os.rename(source, target)
 
 
 def check(cache):

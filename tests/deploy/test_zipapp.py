@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -99,3 +100,34 @@ def test_many_that_start_at_once_share_one_whole_prefix(bare: tuple[str, ...], c
     started = [subprocess.Popen([*bare, "--version"], env=environment, stdout=subprocess.PIPE) for _ in range(4)]
     assert [process.communicate()[0] for process in started] == [b"podvisor, version 0.1.0\n"] * 4
     assert len(list(cache.iterdir())) == 1
+
+
+def test_what_a_cleaner_of_old_files_has_taken_comes_back_beneath_those_that_run(
+    bare: tuple[str, ...], cache: Path
+) -> None:
+    assert run(bare, "--version", PODVISOR_CACHE=str(cache)).returncode == 0
+    (prefix,) = cache.iterdir()
+    whole = {path.relative_to(prefix) for path in prefix.rglob("*")}
+    stayed = prefix / "lib" / "click" / "core.py"
+    before = (prefix.stat().st_ino, stayed.stat().st_ino)
+    shutil.rmtree(prefix / "lib" / "supervisor")
+    for name in ("share/podvisor/pythons", "bin/podvisor", "lib/click/__init__.py"):
+        (prefix / name).unlink()
+    done = run(bare, "--version", PODVISOR_CACHE=str(cache))
+    assert (done.returncode, done.stdout) == (0, "podvisor, version 0.1.0\n")
+    assert {path.relative_to(prefix) for path in prefix.rglob("*") if path.suffix != ".pyc"} >= whole - {
+        path for path in whole if "__pycache__" in path.parts
+    }
+    assert (prefix / "bin" / "podvisor").stat().st_mode & 0o111
+    assert (prefix.stat().st_ino, stayed.stat().st_ino) == before, "nothing is taken from a process that runs"
+    assert list(cache.iterdir()) == [prefix]
+
+
+def test_nobody_else_may_write_into_what_is_unpacked_whatever_the_umask(bare: tuple[str, ...], cache: Path) -> None:
+    umask = os.umask(0)
+    try:
+        assert run(bare, "--version", PODVISOR_CACHE=str(cache)).returncode == 0
+    finally:
+        os.umask(umask)
+    (prefix,) = cache.iterdir()
+    assert not prefix.stat().st_mode & 0o077
