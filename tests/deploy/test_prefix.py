@@ -93,6 +93,19 @@ def test_an_image_without_a_python_that_fits_says_what_is_needed(
     assert "install one of those in this image" in done.stderr
 
 
+def test_an_image_needs_some_python3_or_a_command_that_names_its_python(
+    prefix: Path, python: Python, tmp_path: Path
+) -> None:
+    """As docs/containers.md has it: the beginning of bin/podvisor is run by env, which looks for `python3`."""
+    launcher = prefix / "bin" / "podvisor"
+    fitting = tmp_path / f"python{python.version}"
+    fitting.symlink_to(python.program)
+    assert run(launcher, "--version", path=str(tmp_path)).returncode == 127
+    assert run(fitting, "-I", "-S", launcher, "--version", path=str(tmp_path)).returncode == 0
+    (tmp_path / "python3").symlink_to(too_old())
+    assert run(launcher, "--version", path=str(tmp_path)).returncode == 0
+
+
 def test_one_that_only_bears_the_name_of_a_python_that_fits_is_not_tried_for_ever(prefix: Path, tmp_path: Path) -> None:
     old = too_old()
     for version in SUPPORTED:
