@@ -211,9 +211,11 @@ def _with_members(instance: Instance, members: tuple[Member, ...], epoch: int, n
 
 def _reject(instance: Instance, member: Member, life: Life, why: str) -> Rejected:
     message = f"{member.address} cannot join {instance.key}: {why}"
-    if life is not Life.NEW_BOOT:
+    known = instance.member(member.key)
+    if known is None or life is not Life.NEW_BOOT:
         return Rejected(ErrorCode.CONFLICT, message)
-    members = tuple(replace(m, superseded=True) if m.key == member.key else m for m in instance.members)
+    over = replace(known, superseded=True, stranded=False)
+    members = tuple(over if m == known else m for m in instance.members)
     return Rejected(ErrorCode.CONFLICT, message, replace(instance, members=members, reason=message), member.key)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.model import assembly
 from controller.model.assembly import Joined, Life, Rejected, find_member
-from controller.model.instance import Hold, Holder, Instance, begin_epoch, delete
+from controller.model.instance import Hold, Holder, Instance, begin_epoch, delete, strand
 from controller.model.need import run_needed
 from controller.model.placement import placement, ranktable
 from supervisor.wire import (
@@ -193,6 +193,14 @@ def test_F03_a_refused_new_boot_still_proves_that_the_old_life_is_over() -> None
     assert answer.instance is not None
     assert answer.instance.members[1].superseded
     assert not answer.instance.complete
+
+
+def test_a_refused_new_boot_of_a_stranded_member_strands_it_no_more() -> None:
+    """Its container did restart, which is all that was waited for."""
+    instance = strand(serving(), {serving().members[1].key})
+    answer = rejected(instance, registration(1, boot_id="boot-1-2", config_digest="sha256:2"), now=5.0)
+    assert answer.instance is not None
+    assert not answer.instance.members[1].stranded
 
 
 def test_a_new_configuration_is_accepted_once_nobody_of_the_old_lives() -> None:
