@@ -44,7 +44,7 @@ class ConditionWriter:
     async def run(self) -> None:
         await write_what_is_due(What.CONDITIONS, self._outbox, self._write, self._trouble)
 
-    async def _write(self, ref: PodRef, condition: Condition) -> None:
+    async def _write(self, ref: PodRef, condition: Condition) -> bool:
         now, before = trio.current_time(), self._written.get(ref)
         is_as_before = before is not None and before.condition.is_true == condition.is_true
         try:
@@ -54,3 +54,4 @@ class ConditionWriter:
             self._written[ref] = Written(condition, now)
             raise
         self._written[ref] = Written(condition, now)
+        return True

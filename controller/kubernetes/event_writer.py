@@ -45,15 +45,16 @@ class EventWriter:
     async def run(self) -> None:
         await write_what_is_due(What.EVENTS, self._outbox, self._write, self._trouble)
 
-    async def _write(self, key: SeriesKey, waiting: Series) -> None:
+    async def _write(self, key: SeriesKey, waiting: Series) -> bool:
         told, now = self._series.get(key, waiting), trio.current_time()
         if now - told.last_at > STALE_SEC:
             self._trouble.drop(What.EVENTS)
-            return
+            return False
         await self._put(told, now)
         if known := self._series.get(key):
             # Meanwhile it may have been told again.
             self._series[key] = series.written(known, told, trio.current_time())
+        return True
 
     async def _put(self, told: Series, now: float) -> None:
         to_wall, namespace = wall_clock(now), told.involved.namespace

@@ -52,7 +52,9 @@ class Kubernetes:
         self._conditions = ConditionWriter(client, self.trouble) if settings.conditions else None
         tell = self._events.tell if self._events else lambda *_: None
         self._deleter = (
-            PodDeleter(client, registry, journal, leadership, self.trouble, tell) if settings.delete_pods else None
+            PodDeleter(client, registry, journal, leadership, self.trouble, self._watch.pods, tell)
+            if settings.delete_pods
+            else None
         )
 
     async def run(self) -> None:

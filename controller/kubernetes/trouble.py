@@ -25,6 +25,15 @@ class What(StrEnum):
     """Lists and watches."""
 
 
+AFTER_REFUSAL = {
+    What.EVENTS: "that Event is not written",
+    What.CONDITIONS: "that condition is not written before it changes again",
+    What.DELETIONS: "it is asked for again in a minute if it is still wanted",
+    What.PODS: "they are listed anew after a pause; until then nothing is known of new pods",
+}
+"""What comes next."""
+
+
 class Result(StrEnum):
     OK = "ok"
     REFUSED = "refused"
@@ -48,7 +57,7 @@ class Trouble:
 
     def refused(self, what: What, error: Exception) -> None:
         self.requests[what, Result.REFUSED] += 1
-        self._tell(what, Result.REFUSED, error, "it is not tried again; has the service account its role?")
+        self._tell(what, Result.REFUSED, error, f"{AFTER_REFUSAL[what]}; has the service account its role?")
 
     def unavailable(self, what: What, error: Exception) -> None:
         self.requests[what, Result.UNAVAILABLE] += 1

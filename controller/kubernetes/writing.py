@@ -18,14 +18,17 @@ V = TypeVar("V")
 
 
 async def write_what_is_due(
-    what: What, outbox: Outbox[K, V], write: Callable[[K, V], Awaitable[None]], trouble: Trouble
+    what: What, outbox: Outbox[K, V], write: Callable[[K, V], Awaitable[bool]], trouble: Trouble
 ) -> None:
-    """Until cancelled; what was being written then may or may not be."""
+    """Until cancelled; what was being written then may or may not be.
+
+    `write` says whether the API did what it was asked for; False: it was asked for nothing, or that is counted already.
+    """
     failures = 0
     while True:
         key, value = await outbox.next()
         try:
-            await write(key, value)
+            went_well = await write(key, value)
         except ApiRefused as error:
             trouble.refused(what, error)
             trouble.drop(what)
@@ -35,5 +38,6 @@ async def write_what_is_due(
             outbox.put_back(key, value, trio.current_time())
             await trio.sleep(pause(failures, error.retry_after_sec, random.random()))
         else:
-            failures = 0
-            trouble.went_well(what)
+            if went_well:
+                failures = 0
+                trouble.went_well(what)

@@ -15,6 +15,7 @@ import trio
 
 from controller.election import Election
 from controller.kubernetes.kubernetes import Make, kubernetes_of
+from controller.kubernetes.trouble import Trouble
 from controller.policy import Policy
 from controller.sections import KubernetesSection
 from tests.support.controller_world import World, open_world
@@ -52,6 +53,13 @@ class KubernetesWorld:
             each.pod_uid = self.uid(each.pod_name)
             self.by_pod[each.pod_name] = each
         return gang
+
+    @property
+    def trouble(self) -> Trouble:
+        """Of the controller that leads now."""
+        found = self.world.it.sources.kubernetes
+        assert found is not None
+        return found
 
     def uid(self, name: str) -> str:
         return str(self.fake.objects.pod(name)["metadata"]["uid"])

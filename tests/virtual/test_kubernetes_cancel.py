@@ -21,6 +21,7 @@ from controller.kubernetes.pod_deleter import PodDeleter
 from controller.kubernetes.service_account import ServiceAccount
 from controller.kubernetes.trouble import Trouble
 from controller.model.instance import Instance, InstanceStatus, strand
+from controller.model.kubernetes.pods import Pod, PodRef
 from controller.policy import Policy
 from controller.registry import Registry
 from controller.sections import KubernetesSection
@@ -132,7 +133,8 @@ async def here() -> AsyncIterator[Here]:
                 )
                 client = ApiClient(account, 10, lambda: network.transport("controller"))
                 journal = Journal(store, registry, registry.events)
-                return PodDeleter(client, registry, journal, Leadership(store), Trouble(), lambda *_: None)
+                pods = {("default", "llama-1"): Pod(PodRef("default", "llama-1", uid), "1")}
+                return PodDeleter(client, registry, journal, Leadership(store), Trouble(), pods, lambda *_: None)
 
             found = Here(fake, make)
             fake.objects.ended_gracefully = lambda told: found.ended.append(told["metadata"]["name"])

@@ -148,9 +148,7 @@ async def test_an_api_that_cannot_be_had_holds_up_no_relaunch(
         await trio.sleep(120)
         lines = [each for each in caplog.records if each.name == "controller.kubernetes"]
         assert len(lines) <= 6, "one line for each kind, not one for each try"
-        trouble = here.world.it.sources.kubernetes
-        assert trouble is not None
-        assert sum(trouble.requests.values()) < 300, "and no hot loop"
+        assert sum(here.trouble.requests.values()) < 300, "and no hot loop"
         here.fake.faults.refuse, here.fake.faults.hang = None, False
         if weather == "refused connections":
             here.world.network.listen("kubernetes", 80, here.fake.app())
@@ -169,13 +167,39 @@ async def test_events_of_a_long_outage_are_dropped_and_counted(autojump_clock: M
         await here.world.until_active(epoch=2)
         await trio.sleep(1200)
         here.fake.faults.refuse_writes = None
-        trouble = here.world.it.sources.kubernetes
-        assert trouble is not None
-        await here.world.until(lambda: trouble.dropped["events"] >= 6)
+        await here.world.until(lambda: here.trouble.dropped["events"] >= 6)
         assert "RelaunchBegun" not in here.reasons("job-0")
         answer = await here.world.client.get("/metrics", timeout=None)
         assert 'podvisor_kubernetes_dropped_total{what="events"}' in answer.text
         await stands(here, "True", "Active")
+
+
+async def test_an_event_that_is_dropped_unwritten_is_no_request(autojump_clock: MockClock, tmp_path: Path) -> None:
+    async with open_kubernetes_world(tmp_path, conditions=False, delete_pods=False) as here:
+        gang = here.add_gang(size=1)
+        await here.world.until_active()
+        await told(here, "AssembleDone")
+        await trio.sleep(60)
+        well = here.trouble.requests["events", "ok"]
+        here.fake.faults.refuse_writes = AWAY
+        gang[0].kill_engine()
+        await here.world.until_active(epoch=2)
+        await trio.sleep(1200)
+        here.fake.faults.refuse_writes = None
+        await here.world.until(lambda: here.trouble.dropped["events"] >= 4)
+        assert here.trouble.requests["events", "ok"] == well
+
+
+async def test_a_list_that_is_refused_is_said_to_be_made_again(
+    autojump_clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_kubernetes_world(tmp_path, events=False, conditions=False) as here:
+        here.fake.faults.refuse = FORBIDDEN
+        here.fake.cut_watches()
+        await here.world.until(lambda: here.trouble.requests["pods", "refused"] > 0)
+        (line,) = [each.getMessage() for each in caplog.records if each.name == "controller.kubernetes"]
+        assert "listed anew" in line
+        assert "not tried again" not in line
 
 
 async def test_an_event_whose_answer_was_lost_is_written_once(autojump_clock: MockClock, tmp_path: Path) -> None:
@@ -309,9 +333,7 @@ async def test_a_condition_that_waited_is_refused_on_the_next_pod_of_the_name(
         here.fake.objects.remove(PODS, "default", "job-0")
         here.fake.objects.create(PODS, "default", pod("job-0"))
         here.fake.faults.refuse_writes = None
-        trouble = here.world.it.sources.kubernetes
-        assert trouble is not None
-        await here.world.until(lambda: trouble.requests["conditions", "refused"] > 0)
+        await here.world.until(lambda: here.trouble.requests["conditions", "refused"] > 0)
         assert here.condition("job-0") is None
 
 

@@ -30,6 +30,11 @@ def deletions(here: KubernetesWorld) -> list[str]:
     return [each.removeprefix(DELETE) for each in here.fake.requests if each.startswith(DELETE)]
 
 
+def lines(here: KubernetesWorld, words: str) -> list[str]:
+    """Of the controller's own events, those that say so."""
+    return [each.message for each in here.world.it.registry.events.ring.since(0) if words in each.message]
+
+
 def is_stranded(here: KubernetesWorld, supervisor: FakeSupervisor) -> bool:
     return any(member.stranded and member.ip == supervisor.ip for member in here.world.instance().members)
 
@@ -92,6 +97,20 @@ async def test_no_more_are_deleted_at_a_time_than_the_fleets_brake_allows(
         await here.world.until_active(epoch=2)
         assert trio.current_time() - at > 600
         assert sorted(here.ended) == ["job-1", "job-2", "job-3", "job-4"]
+
+
+async def test_pods_that_others_delete_take_nobodys_turn(autojump_clock: MockClock, tmp_path: Path) -> None:
+    async with open_kubernetes_world(tmp_path, policy=QUICK) as here:
+        gang = await serving(here, size=5)
+        here.fake.objects.ended_gracefully = lambda found: here.ended.append(found["metadata"]["name"])
+        for name in ("job-1", "job-2"):
+            here.fake.objects.delete(PODS, "default", name, {})
+        for each in gang[1:]:
+            here.deaf(each)
+        await here.world.until(lambda: is_stranded(here, gang[4]))
+        await trio.sleep(60)
+        assert sorted(here.ended) == ["job-1", "job-2", "job-3", "job-4"]
+        assert here.trouble.deleted == 2
 
 
 async def test_a_deposed_leader_deletes_nothing(
@@ -202,6 +221,75 @@ async def test_a_deletion_whose_answer_was_lost_is_not_asked_for_again(
         here.deaf(gang[1])
         await here.world.until_active(epoch=2)
         assert deletions(here) == ["job-1"]
+        assert here.trouble.deleted == 1
+        assert len(lines(here, "was deleted")) == 1
+
+
+async def test_a_pod_that_somebody_else_deleted_is_not_told_as_ours(autojump_clock: MockClock, tmp_path: Path) -> None:
+    """The API answered none of our requests, and carried none out."""
+    async with open_kubernetes_world(tmp_path, policy=QUICK, conditions=False, events=False) as here:
+        here.replace_deleted_pods()
+        gang = here.add_gang()
+        await here.world.until_active()
+        here.fake.faults.refuse_reads = ApiError(503, "away")
+        here.deaf(gang[1])
+        await here.world.until(lambda: is_stranded(here, gang[1]))
+        await trio.sleep(20)
+        here.fake.objects.delete(PODS, "default", "job-1", {})
+        here.fake.faults.refuse_reads = None
+        await here.world.until_active(epoch=2)
+        assert (deletions(here), here.trouble.deleted, lines(here, "was deleted")) == ([], 0, [])
+
+
+@pytest.mark.parametrize("status", [400, 403])
+async def test_a_pod_that_may_not_be_read_for_a_while_is_deleted_afterwards(
+    autojump_clock: MockClock, tmp_path: Path, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_kubernetes_world(tmp_path, policy=QUICK, conditions=False, events=False) as here:
+        here.replace_deleted_pods()
+        gang = here.add_gang()
+        await here.world.until_active()
+        here.fake.faults.refuse_reads = ApiError(status, "get pods is forbidden")
+        here.deaf(gang[1])
+        await here.world.until(lambda: is_stranded(here, gang[1]))
+        await trio.sleep(300)
+        reads = [each for each in here.fake.requests if each == "GET /api/v1/namespaces/default/pods/job-1"]
+        assert 4 <= len(reads) <= 6, "once a minute"
+        assert here.trouble.requests["deletions", "refused"] == len(reads)
+        assert here.trouble.dropped["deletions"] == 0
+        (told,) = [each.getMessage() for each in caplog.records if "get pods is forbidden" in each.getMessage()]
+        assert "asked for again in a minute" in told
+        here.fake.faults.refuse_reads = None
+        await here.world.until_active(epoch=2)
+        assert here.ended == ["job-1"]
+
+
+async def test_pods_that_are_not_looked_at_are_not_deleted(autojump_clock: MockClock, tmp_path: Path) -> None:
+    async with open_kubernetes_world(tmp_path, policy=QUICK, pod_selector="app=other") as here:
+        here.replace_deleted_pods()
+        gang = here.add_gang()
+        await here.world.until_active()
+        here.deaf(gang[1])
+        await here.world.until(lambda: is_stranded(here, gang[1]))
+        await trio.sleep(900)
+        assert deletions(here) == []
+
+
+async def test_when_all_fall_silent_before_it_is_done_nobody_is_deleted(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    """One was admitted while the other was heard; the API was away until that was silent too."""
+    async with open_kubernetes_world(tmp_path, policy=QUICK) as here:
+        gang = await serving(here)
+        here.fake.faults.refuse = ApiError(503, "away")
+        here.deaf(gang[1])
+        await here.world.until(lambda: is_stranded(here, gang[1]))
+        await here.world.until(lambda: here.trouble.requests["deletions", "unavailable"] > 0)
+        here.deaf(gang[0])
+        await trio.sleep(60)
+        here.fake.faults.refuse = None
+        await trio.sleep(900)
+        assert deletions(here) == []
 
 
 async def test_without_the_permission_it_goes_on_asking_once_a_minute(
@@ -216,6 +304,8 @@ async def test_without_the_permission_it_goes_on_asking_once_a_minute(
         await here.world.until(lambda: is_stranded(here, gang[1]))
         await trio.sleep(600)
         assert 9 <= len(deletions(here)) <= 11
+        assert here.trouble.requests["deletions", "refused"] == len(deletions(here))
+        assert here.trouble.requests["deletions", "ok"] == 0, "none of them went well"
         here.fake.faults.refuse_writes = None
         await here.world.until_active(epoch=2)
 

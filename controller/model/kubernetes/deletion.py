@@ -6,13 +6,13 @@ The API has the last word: a request names the uid and the state of the pod that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from controller.model.fleet import NEVER_BELOW
 from controller.model.instance import Instance, InstanceStatus
-from controller.model.kubernetes.pods import Pod, PodRef, ref_of
+from controller.model.kubernetes.pods import Pod, PodRef, Pods, pod_of, ref_of
 from controller.model.member import Member
 from controller.model.settings import FleetSettings, InstanceSettings
 
@@ -23,10 +23,13 @@ class Admitted:
 
     ref: PodRef
     at: float
+    is_touched: bool = True
+    """It was or will be deleted by us: it counts against how many may be at a time."""
 
 
 def admitted(
     instances: Collection[Instance],
+    pods: Pods,
     before: tuple[Admitted, ...],
     now: float,
     fleet: FleetSettings,
@@ -35,26 +38,29 @@ def admitted(
     """With those that may be deleted now: never one twice, and of all members no more at a time than of instances may
     enter phase 2 (`model.fleet`)."""
     stranded = {ref for instance in instances for _, ref in stranded_in(instance)}
-    kept = tuple(each for each in before if now - each.at < fleet.window_sec or each.ref in stranded)
+    counted = {each.ref for each in before if each.is_touched and now - each.at < fleet.window_sec}
+    kept = tuple(each for each in before if each.ref in counted or each.ref in stranded)
     known = {each.ref for each in kept}
     members = sum(len(instance.members) for instance in instances)
     most = max(NEVER_BELOW, int(fleet.max_phase2_fraction * members))
-    free = max(0, most - sum(1 for each in kept if now - each.at < fleet.window_sec))
-    new = [ref for ref in _deletable(instances, now, settings) if ref not in known]
-    if not any(_is_heard(member, now, settings) for instance in instances for member in instance.members):
-        # It may be us who are cut off.
-        new = []
+    free = max(0, most - len(counted))
+    new = [ref for ref in _deletable(instances, pods, now, settings) if ref not in known]
     return (*kept, *(Admitted(ref, now) for ref in new[:free]))
 
 
 def withdrawn(before: tuple[Admitted, ...], ref: PodRef) -> tuple[Admitted, ...]:
-    """It came to nothing: the pod was not touched."""
+    """It is not to be deleted any more; should it be later, that is decided anew."""
     return tuple(each for each in before if each.ref != ref)
 
 
-def is_wanted(instance: Instance, ref: PodRef, now: float, settings: InstanceSettings) -> bool:
+def untouched(before: tuple[Admitted, ...], ref: PodRef) -> tuple[Admitted, ...]:
+    """There is nothing left to be deleted, and that was not us: another may have its turn."""
+    return tuple(replace(each, is_touched=False) if each.ref == ref else each for each in before)
+
+
+def is_wanted(instances: Collection[Instance], pods: Pods, ref: PodRef, now: float, settings: InstanceSettings) -> bool:
     """Still, a moment before it is done."""
-    return ref in _of(instance, now, settings)
+    return ref in _deletable(instances, pods, now, settings)
 
 
 def stranded_in(instance: Instance) -> tuple[tuple[Member, PodRef], ...]:
@@ -76,16 +82,25 @@ def judge(pod: Pod | None, ref: PodRef) -> Verdict:
     return Verdict.LATER if pod.is_restarting else Verdict.DELETE
 
 
-def _deletable(instances: Iterable[Instance], now: float, settings: InstanceSettings) -> tuple[PodRef, ...]:
-    """Each once, who was stranded first in the fleet's order first."""
-    return tuple(dict.fromkeys(ref for instance in instances for ref in _of(instance, now, settings)))
+def _deletable(
+    instances: Collection[Instance], pods: Pods, now: float, settings: InstanceSettings
+) -> tuple[PodRef, ...]:
+    """Each once, in the fleet's order; none while all of the fleet are silent: it may be us who are cut off."""
+    if not any(_is_heard(member, now, settings) for instance in instances for member in instance.members):
+        return ()
+    return tuple(dict.fromkeys(ref for instance in instances for ref in _of(instance, pods, now, settings)))
 
 
-def _of(instance: Instance, now: float, settings: InstanceSettings) -> tuple[PodRef, ...]:
-    """An instance that somebody holds or ends is theirs; one that serves has lost nobody."""
+def _of(instance: Instance, pods: Pods, now: float, settings: InstanceSettings) -> tuple[PodRef, ...]:
+    """An instance that somebody holds or ends is theirs; one that serves has lost nobody. What is not among `pods` we
+    were not told to look at."""
     if instance.held or instance.terminating or instance.status not in _BROKEN:
         return ()
-    return tuple(ref for member, ref in stranded_in(instance) if not _is_heard(member, now, settings))
+    return tuple(
+        ref
+        for member, ref in stranded_in(instance)
+        if pod_of(member, pods) is not None and not _is_heard(member, now, settings)
+    )
 
 
 def _is_heard(member: Member, now: float, settings: InstanceSettings) -> bool:

@@ -30,6 +30,8 @@ class Faults:
     refuse: ApiError | None = None
     """Every request but watches that go on, until it is taken away."""
     refuse_writes: ApiError | None = None
+    refuse_reads: ApiError | None = None
+    """Of one object by its name; lists and watches go on."""
     slow_sec: float = 0.0
     """Before each answer."""
     hang: bool = False
@@ -105,6 +107,8 @@ class FakeKubernetes:
 
         @app.get(f"{base}/<name>", endpoint=f"get-{kind.plural}")
         async def get(namespace: str, name: str) -> Response:
+            if self.faults.refuse_reads:
+                raise self.faults.refuse_reads
             self._let_in("get", kind)
             return _json(self.objects.get(kind, namespace, name))
 
