@@ -39,7 +39,7 @@ class ConditionWriter:
         """All but these are gone."""
         for ref in self._written.keys() - pods:
             del self._written[ref]
-            self._outbox.forget(ref)
+        self._outbox.forget_all_but(pods)
 
     async def run(self) -> None:
         await write_what_is_due(What.CONDITIONS, self._outbox, self._write, self._trouble)

@@ -73,11 +73,11 @@ class Kubernetes:
             with trio.move_on_after(CLOSE_SEC, shield=True):
                 await self._client.aclose()
 
-    def _gone(self, ref: PodRef) -> None:
-        """A pod is no more: whether its supervisor is too is asked at once, without waiting for its silence."""
+    def _gone(self, refs: set[PodRef]) -> None:
+        """Pods are no more: whether their supervisors are too is asked at once, without waiting for their silence."""
         for entry in self._registry.entries():
             for member in entry.instance.members:
-                if ref_of(member) == ref:
+                if ref_of(member) in refs:
                     self._registry.doubt(entry, member.key)
 
 

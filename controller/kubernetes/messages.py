@@ -89,7 +89,6 @@ class Status(msgspec.Struct, frozen=True):
     """The body of an error."""
 
     message: str | None = None
-    reason: str | None = None
     code: int = 0
     details: StatusDetails | None = None
 
@@ -101,7 +100,7 @@ def pod_of(found: PodObject) -> Pod:
         meta.resource_version,
         _owner(meta.owner_references or ()),
         is_being_deleted=meta.deletion_timestamp is not None,
-        is_restarting=any(each.state and each.state.waiting for each in containers),
+        is_restarting=any(each.state and each.state.waiting is not None for each in containers),
         condition=_condition(found.status.conditions or ()),
     )
 

@@ -47,6 +47,11 @@ class Outbox(Generic[K, V]):
         """It is not to be written any more."""
         self._waiting.pop(key, None)
 
+    def forget_all_but(self, keys: set[K]) -> None:
+        """Under any other key nothing is to be written any more."""
+        for key in self._waiting.keys() - keys:
+            del self._waiting[key]
+
     def has(self, key: K) -> bool:
         return key in self._waiting
 

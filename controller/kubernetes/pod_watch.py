@@ -20,10 +20,8 @@ BETWEEN_SEC = 1.0
 
 
 class PodWatch:
-    def __init__(
-        self, client: ApiClient, selector: str, trouble: Trouble, gone: Callable[[PodRef], None] = lambda _: None
-    ) -> None:
-        """`gone` is told of each pod that is no more."""
+    def __init__(self, client: ApiClient, selector: str, trouble: Trouble, gone: Callable[[set[PodRef]], None]) -> None:
+        """`gone` is told of the pods that are no more, of all that were found to be at once."""
         self._client = client
         self._selector = selector
         self._trouble = trouble
@@ -70,9 +68,8 @@ class PodWatch:
         self.pods.update(present)
         self._trouble.went_well(What.PODS)
         self.listed.set()
-        for name, pod in before.items():
-            if name not in present or present[name].ref != pod.ref:
-                self._gone(pod.ref)
+        if gone := {pod.ref for pod in before.values()} - {pod.ref for pod in found}:
+            self._gone(gone)
         return version
 
     def _take(self, event: WatchEvent) -> None:
@@ -85,4 +82,4 @@ class PodWatch:
             return
         if (known := self.pods.get(name)) is not None and known.ref == ref:
             del self.pods[name]
-        self._gone(ref)
+        self._gone({ref})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.kubernetes.messages import PodObject, pod_of
 from controller.model import assembly
 from controller.model.assembly import Rejected
 from controller.model.instance import Hold, Holder, Instance, InstanceStatus, strand
@@ -181,6 +183,23 @@ POD = Pod(ref(1), "42")
 )
 def test_the_pod_itself_is_judged_last(found: Pod | None, verdict: Verdict) -> None:
     assert judge(found, ref(1)) is verdict
+
+
+@pytest.mark.parametrize(
+    ("state", "is_restarting"),
+    [
+        ('{"waiting": {"reason": "CrashLoopBackOff"}}', True),
+        ('{"waiting": {}}', True),
+        ('{"running": {}}', False),
+        ("{}", False),
+    ],
+)
+def test_a_container_that_waits_is_about_to_start_whether_or_not_a_reason_is_told(
+    state: str, is_restarting: bool
+) -> None:
+    meta = '{"name": "llama-1", "namespace": "default", "uid": "uid-1", "resourceVersion": "42"}'
+    told = f'{{"metadata": {meta}, "status": {{"containerStatuses": [{{"state": {state}}}]}}}}'
+    assert pod_of(msgspec.json.decode(told, type=PodObject)).is_restarting is is_restarting
 
 
 EIGHT = stranded(size=8)

@@ -1,4 +1,4 @@
-"""Parts of the Kubernetes client by themselves: what waits to be written, and a deletion that is cancelled."""
+"""Parts of the Kubernetes client by themselves: what waits, a deletion that is cancelled, what is told to be gone."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from controller.election import Leadership
 from controller.events import EventLog
 from controller.journal import Journal
 from controller.kubernetes.client import ApiClient
+from controller.kubernetes.condition_writer import ConditionWriter
 from controller.kubernetes.outbox import Outbox
 from controller.kubernetes.pod_deleter import PodDeleter
+from controller.kubernetes.pod_watch import PodWatch
 from controller.kubernetes.service_account import ServiceAccount
 from controller.kubernetes.trouble import Trouble
 from controller.model.instance import Instance, InstanceStatus, strand
+from controller.model.kubernetes.condition import Condition
 from controller.model.kubernetes.pods import Pod, PodRef
 from controller.policy import Policy
 from controller.registry import Registry
@@ -89,12 +92,21 @@ async def test_a_wait_that_is_cancelled_takes_nothing(autojump_clock: MockClock)
     assert not outbox.has("a")
 
 
+async def test_all_but_some_are_forgotten(autojump_clock: MockClock) -> None:
+    outbox: Outbox[str, int] = Outbox(lambda: None)
+    for key in ("a", "b", "c"):
+        outbox.put(key, 1, 0.0)
+    outbox.forget_all_but({"b", "d"})
+    assert [key for key in ("a", "b", "c", "d") if outbox.has(key)] == ["b"]
+
+
 # --- a deletion that is cancelled ---------------------------------------------------------------------------
 
 
 @dataclass
 class Here:
     fake: FakeKubernetes
+    client: Callable[[], ApiClient]
     make: Callable[[], PodDeleter]
     """Of another life of the controller each time."""
     ended: list[str] = field(default_factory=list)
@@ -122,6 +134,9 @@ async def here() -> AsyncIterator[Here]:
         async with open_memory_network() as network:
             network.listen("kubernetes", 80, fake.app())
 
+            def client() -> ApiClient:
+                return ApiClient(account, 10, lambda: network.transport("controller"))
+
             def make() -> PodDeleter:
                 store = MemoryStore()
                 instance = _stranded(uid)
@@ -131,12 +146,11 @@ async def here() -> AsyncIterator[Here]:
                     Terms(store, 1),
                     Loaded(term=1, next_instance_id=9, instances={instance.key: instance}),
                 )
-                client = ApiClient(account, 10, lambda: network.transport("controller"))
                 journal = Journal(store, registry, registry.events)
                 pods = {("default", "llama-1"): Pod(PodRef("default", "llama-1", uid), "1")}
-                return PodDeleter(client, registry, journal, Leadership(store), Trouble(), pods, lambda *_: None)
+                return PodDeleter(client(), registry, journal, Leadership(store), Trouble(), pods, lambda *_: None)
 
-            found = Here(fake, make)
+            found = Here(fake, client, make)
             fake.objects.ended_gracefully = lambda told: found.ended.append(told["metadata"]["name"])
             yield found
 
@@ -161,3 +175,48 @@ async def once(found: Here, cancelled: bool) -> None:
 
 def test_a_deletion_that_is_cancelled_anywhere_takes_effect_once() -> None:
     assert sweep(here, delete, once) > 10
+
+
+# --- what is gone -------------------------------------------------------------------------------------------
+
+
+async def test_a_list_tells_at_once_of_all_that_went_meanwhile(autojump_clock: MockClock) -> None:
+    told: list[set[str]] = []
+    async with here() as found, trio.open_nursery() as nursery:
+        objects = found.fake.objects
+        for name in ("llama-2", "llama-3", "llama-4"):
+            objects.create(PODS, "default", pod(name))
+        watch = PodWatch(found.client(), "", Trouble(), lambda refs: told.append({ref.name for ref in refs}))
+        nursery.start_soon(watch.follow, "default")
+        await watch.listed.wait()
+        found.fake.faults.mute_watches = True
+        for name in ("llama-1", "llama-2", "llama-3"):
+            objects.remove(PODS, "default", name)
+        objects.create(PODS, "default", pod("llama-3"))
+        objects.forget_history()
+        found.fake.faults.mute_watches = False
+        found.fake.cut_watches()
+        while len(watch.pods) > 2:
+            await trio.sleep(1)
+        assert told == [{"llama-1", "llama-2", "llama-3"}]
+        objects.remove(PODS, "default", "llama-4")
+        await trio.sleep(10)
+        assert told[1:] == [{"llama-4"}]
+        nursery.cancel_scope.cancel()
+
+
+async def test_conditions_of_pods_that_are_gone_do_not_pile_up(autojump_clock: MockClock) -> None:
+    """The API is away: none was ever written."""
+    async with here() as found:
+        writer = ConditionWriter(found.client(), Trouble())
+        refs = [PodRef("default", f"llama-{number}", f"uid-{number}") for number in range(3)]
+        for ref in refs:
+            writer.want(Pod(ref, "1"), Condition(True, "Active", ""), 0.0)
+        writer.forget({refs[1]})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.run)
+            await trio.sleep(10)
+            nursery.cancel_scope.cancel()
+        assert [each for each in found.fake.requests if each.startswith("PATCH")] == [
+            "PATCH /api/v1/namespaces/default/pods/llama-1/status"
+        ]

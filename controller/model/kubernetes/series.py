@@ -47,10 +47,6 @@ class Series:
     """None: the API does not have it yet."""
 
     @property
-    def key(self) -> SeriesKey:
-        return self.involved, self.reason
-
-    @property
     def due_at(self) -> float:
         return self.last_at if self.written_at is None else max(self.last_at, self.written_at + GAP_SEC)
 
