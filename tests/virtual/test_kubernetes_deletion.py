@@ -241,6 +241,26 @@ async def test_a_pod_that_somebody_else_deleted_is_not_told_as_ours(autojump_clo
         assert (deletions(here), here.trouble.deleted, lines(here, "was deleted")) == ([], 0, [])
 
 
+async def test_a_deletion_that_was_seen_not_to_be_done_is_not_told_when_another_does_it(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with open_kubernetes_world(tmp_path, policy=QUICK, conditions=False, events=False) as here:
+        here.replace_deleted_pods()
+        gang = here.add_gang()
+        await here.world.until_active()
+        here.fake.faults.refuse_writes = ApiError(503, "away")
+        here.deaf(gang[1])
+        await here.world.until(lambda: bool(deletions(here)))
+        found = here.fake.objects.pod("job-1")
+        found["status"]["containerStatuses"] = [{"name": "engine", "state": {"waiting": {}}}]
+        here.fake.objects.replace(PODS, "default", "job-1", found)
+        await trio.sleep(30)
+        here.fake.objects.delete(PODS, "default", "job-1", {})
+        await here.world.until_active(epoch=2)
+        await trio.sleep(120)
+        assert (here.trouble.deleted, lines(here, "was deleted")) == (0, [])
+
+
 @pytest.mark.parametrize("status", [400, 403])
 async def test_a_pod_that_may_not_be_read_for_a_while_is_deleted_afterwards(
     autojump_clock: MockClock, tmp_path: Path, status: int, caplog: pytest.LogCaptureFixture
