@@ -250,16 +250,17 @@ async def test_nothing_is_left_when_the_test_run_itself_is_killed(namespaces: No
             [sys.executable, "-c", PROGRAM_THAT_IS_KILLED, str(tmp_path / "network")], stdout=-1
         )
         assert program.stdout is not None
+        # Open until it is dead: unbuffered, it writes the end of its line by itself, and would die of a closed pipe.
         async with program.stdout:
             init_pid = int(await program.stdout.receive_some(100))
-        network_namespace = os.readlink(f"/proc/{init_pid}/ns/net")
-        container = os.pidfd_open(init_pid)
-        try:
-            program.kill()
-            await program.wait()
-            await trio.lowlevel.wait_readable(container)
-        finally:
-            os.close(container)
+            network_namespace = os.readlink(f"/proc/{init_pid}/ns/net")
+            container = os.pidfd_open(init_pid)
+            try:
+                program.kill()
+                await program.wait()
+                await trio.lowlevel.wait_readable(container)
+            finally:
+                os.close(container)
         await eventually(
             lambda: _inhabitants(network_namespace), lambda found: not found, "the end of all processes in the pod"
         )
