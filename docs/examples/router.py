@@ -25,6 +25,8 @@ SILENCE_SEC = 40.0
 AGAIN_SEC = 1.0
 ANSWER_SEC = 300.0
 """Between two pieces of an engine's answer."""
+UNAVAILABLE = 503
+"""An engine answers so while it loads, which the next one may do before the event of the last one's death is heard."""
 OF_ONE_CONNECTION = {b"connection", b"host", b"keep-alive", b"transfer-encoding"}
 
 Message = Mapping[str, Any]
@@ -140,9 +142,13 @@ class Router:
             except httpx.TransportError as error:  # nothing has come of it yet, so another one may be asked
                 print(f"{endpoint}: {error!r}", file=sys.stderr, flush=True)
                 continue
+            if answer.status_code == UNAVAILABLE:
+                print(f"{endpoint}: answers {UNAVAILABLE}", file=sys.stderr, flush=True)
+                await _let_go(answer)
+                continue
             await _pass_on(answer, send)
             return
-        await send({"type": "http.response.start", "status": 503, "headers": [(b"retry-after", b"1")]})
+        await send({"type": "http.response.start", "status": UNAVAILABLE, "headers": [(b"retry-after", b"1")]})
         await send({"type": "http.response.body", "body": b'{"error": {"message": "no instance is active"}}\n'})
 
     def _request(self, scope: Message, body: bytes, endpoint: str) -> httpx.Request:
@@ -166,8 +172,12 @@ async def _pass_on(answer: httpx.Response, send: Send) -> None:
             await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
     finally:
-        with trio.move_on_after(1, shield=True):
-            await answer.aclose()
+        await _let_go(answer)
+
+
+async def _let_go(answer: httpx.Response) -> None:
+    with trio.move_on_after(1, shield=True):
+        await answer.aclose()
 
 
 async def run(listen: str, controllers: Sequence[str], model: str | None, token: str | None) -> None:

@@ -160,6 +160,7 @@ async def test_a_router_that_follows_the_events_never_sends_to_an_inactive_insta
         async with steady.asking():
             for kill in range(KILLS):
                 victim = chance.randrange(len(JOBS))
+                await has_heard_all(running, router)
                 await kill_engine(running, victim)
                 epochs[JOBS[victim]] += 1
                 await active(running, JOBS[victim], epochs[JOBS[victim]])
@@ -168,28 +169,32 @@ async def test_a_router_that_follows_the_events_never_sends_to_an_inactive_insta
                     running.controller.container.kill(9)
                     for job, epoch in epochs.items():
                         await active(running, job, epoch)
-            last = max(event["id"] for event in await recorded(running) if event["kind"] == "instance")
-            await eventually(
-                lambda: last_heard(router), lambda heard: heard >= last, "requests by what the last events told"
-            )
+            await has_heard_all(running, router)
             before = len(steady.answers)
             await eventually(
                 lambda: count(steady), lambda asked: asked > before + CLIENTS, "answers of the last engines"
             )
 
-        requests, events = sent(router.logs[-1].read_text()), await recorded(running)
+        said, events = router.logs[-1].read_text(), await recorded(running)
 
+    requests = sent(said)
     changes = [event["status"] for event in events if event["kind"] == "instance"]
     assert changes.count("inactive") >= KILLS
     assert list(wrongly_sent(requests, events)) == []
     assert {request.to for request in requests} == {f"{pod.address}:10000" for pod in running.network.pods[:3]}
     assert [str(answer) for answer in steady.answers if answer.looks_whole != answer.is_whole] == []
     refused = [str(answer) for answer in steady.answers if answer.status == 503]
-    assert refused == [] or nobody_served(events), "another instance was ACTIVE all the time"
+    assert refused == [] or nobody_served(events), f"another instance was ACTIVE all the time\n{said}"
     assert {answer.tokens for answer in steady.answers if answer.is_whole} == {TOKENS}
     broken = [str(answer) for answer in steady.answers if not answer.is_whole]
     print(f"{len(steady.answers)} asked, {len(broken)} broke off in the middle: {broken}")
     print(f"{len(requests)} sent, {len(requests) - len(steady.answers)} of them once more, elsewhere")
+
+
+async def has_heard_all(running: Cluster, router: KubeletPod) -> None:
+    """Once a request was sent by what the last change of an instance told: what is ACTIVE is known to be so."""
+    last = max(event["id"] for event in await recorded(running) if event["kind"] == "instance")
+    await eventually(lambda: last_heard(router), lambda heard: heard >= last, f"requests by what event {last} told")
 
 
 async def last_heard(router: KubeletPod) -> int:
