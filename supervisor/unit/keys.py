@@ -173,7 +173,7 @@ SERVICE = _entries(
     Key("TimeoutAbortSec", "stop.abort_timeout_sec", duration(), "the same after WatchdogSignal",
         "TimeoutStopSec"),
     Key("RelaunchTimeoutStopSec", "stop.relaunch_timeout_sec", duration(),
-        "the same in a relaunch of the gang and after a crash", "3s; 0 for an engine's followers"),
+        "the same in a relaunch of the gang and after a crash", "3s; 1s for engines; 0 for their followers"),
     Key("KillMode", "stop.kill_mode", member_of(model.KillMode), "which processes KillSignal goes to first"),
     Key("KillSignal", "stop.kill_signal", signal_name, "asks the unit to stop"),
     Key("FinalKillSignal", "stop.final_kill_signal", signal_name, "ends what did not stop in time"),

@@ -181,7 +181,7 @@ class StopSettings(msgspec.Struct, frozen=True):
     abort_timeout_sec: float | None = None
     """None: as `timeout_sec`."""
     relaunch_timeout_sec: float = 3.0
-    """The grace in prepare, restart and after a crash: survivors of a broken gang hang in collectives."""
+    """The grace in prepare, restart and after a crash: survivors of a broken gang hang. 1 for engines."""
 
 
 class StartSettings(msgspec.Struct, frozen=True):

@@ -28,6 +28,8 @@ from supervisor.unit.tables import Fields, TableReader
 
 ENGINE_START_TIMEOUT_SEC = 3600.0
 ENGINE_START_STALL_SEC = 300.0
+ENGINE_RELAUNCH_STOP_SEC = 1.0
+"""Engines that obey are gone after half of it, with requests in flight too; for the others it is all time lost."""
 
 
 class LoadedUnit(msgspec.Struct, frozen=True):
@@ -94,7 +96,11 @@ def _parts(sections: dict[str, Fields]) -> Fields:
 def _service_defaults(sections: dict[str, Fields]) -> Fields:
     """What a key means when nobody wrote it depends on what kind of unit it is."""
     if "Engine" in sections:
-        return {"start.timeout_sec": ENGINE_START_TIMEOUT_SEC, "start.stall_sec": ENGINE_START_STALL_SEC}
+        return {
+            "start.timeout_sec": ENGINE_START_TIMEOUT_SEC,
+            "start.stall_sec": ENGINE_START_STALL_SEC,
+            "stop.relaunch_timeout_sec": ENGINE_RELAUNCH_STOP_SEC,
+        }
     if sections.get("Service", {}).get("type") is ServiceType.ONESHOT:
         return {"start.timeout_sec": float("inf")}
     return {}

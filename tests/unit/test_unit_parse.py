@@ -263,6 +263,18 @@ def test_how_long_a_start_may_take_depends_on_the_kind(text: str, timeout_sec: f
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('[Service]\nExecStart = ["a"]', 3.0),
+        ('[Service]\nExecStart = ["a"]\n[Engine]', 1.0),
+        ('[Service]\nExecStart = ["a"]\nRelaunchTimeoutStopSec = 7\n[Engine]', 7.0),
+    ],
+)
+def test_how_long_a_relaunch_waits_for_a_stop_depends_on_the_kind(text: str, expected: float) -> None:
+    assert _parse(text).service.stop.relaunch_timeout_sec == expected
+
+
+@pytest.mark.parametrize(
     ("keys", "check"),
     [
         ('Http = "http://a"', HttpCheck("http://a")),
