@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
 
 from quart_trio import QuartTrio
 
@@ -17,6 +16,7 @@ from controller.election import Leadership
 from controller.events import EventLog
 from controller.registry import Registry
 from controller.supervisors import Supervisors
+from supervisor.shared.http_app import asgi
 from supervisor.shared.serving import Application, Message, Receive, Send
 
 
@@ -36,15 +36,15 @@ class Controller:
     """What is measured."""
 
     @property
-    def app(self) -> QuartTrio:
-        return self.routes.app
+    def app(self) -> Application:
+        return asgi(self.routes.app)
 
 
 class Door:
     """An ASGI application that outlives leaderships."""
 
     def __init__(self, standby: QuartTrio) -> None:
-        self._standby = cast(Application, standby)
+        self._standby = asgi(standby)
         self._controller: Controller | None = None
 
     @property
@@ -76,5 +76,5 @@ class Door:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """The server's own start and end are the standby's, which is always there."""
         leading = self.controller if scope["type"] == "http" else None
-        application = self._standby if leading is None else cast(Application, leading.app)
+        application = self._standby if leading is None else leading.app
         await application(scope, receive, send)

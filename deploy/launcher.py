@@ -15,7 +15,7 @@ FOUND = "podvisor-found"
 """As -X: this Python was looked for, so that none is looked for again."""
 
 
-def main():
+def main() -> None:
     with open(os.path.join(PREFIX, "share", "podvisor", "pythons")) as lines:
         suffixes = lines.read().split()
     if EXTENSION_SUFFIXES[0] not in suffixes:
@@ -26,13 +26,13 @@ def main():
     podvisor()
 
 
-def version(suffix):
+def version(suffix: str) -> "tuple[int, int]":
     """(3, 12) of .cpython-312-x86_64-linux-gnu.so"""
     digits = suffix.split("-")[1]
     return int(digits[0]), int(digits[1:])
 
 
-def run_by_another(versions):
+def run_by_another(versions: "list[tuple[int, int]]") -> None:
     """Become podvisor in another Python of this image, or say what is missing."""
     programs = [f"python{major}.{minor}" for major, minor in versions]
     if FOUND not in sys._xoptions:

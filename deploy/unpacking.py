@@ -10,6 +10,7 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections.abc import Mapping
 from zipfile import ZipFile
 
 ARCHIVE = os.path.dirname(os.path.abspath(__file__))
@@ -21,7 +22,7 @@ class CannotUnpack(Exception):
     """Its message says what is wrong with a directory."""
 
 
-def main():
+def main() -> None:
     refused = []
     for cache in caches(os.environ):
         try:
@@ -35,7 +36,7 @@ def main():
     sys.exit(EXIT_CONFIGURATION)
 
 
-def caches(environment):
+def caches(environment: "Mapping[str, str]") -> "list[str]":
     """Where it may be unpacked, the best first. One that is named is the only one."""
     if environment.get("PODVISOR_CACHE"):
         return [environment["PODVISOR_CACHE"]]
@@ -45,7 +46,7 @@ def caches(environment):
     return [place for place in places if os.path.isabs(place)]  # without HOME there is no directory of this user
 
 
-def unpacked(cache):
+def unpacked(cache: str) -> str:
     """The prefix in `cache`. What is missing comes one whole file after the other; nothing that is there is touched.
 
     So others may unpack at the same time, or run already and load late what a cleaner of old files has taken meanwhile.
@@ -67,14 +68,14 @@ def unpacked(cache):
     return prefix
 
 
-def move(source, target):
+def move(source: str, target: str) -> None:
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if target.endswith("/bin/podvisor"):
         os.chmod(source, 0o755)
     os.rename(source, target)
 
 
-def check(cache):
+def check(cache: str) -> None:
     """Whoever else may write there would have their code run by this user."""
     seen = os.lstat(cache)
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or seen.st_mode & 0o022:
@@ -83,7 +84,7 @@ def check(cache):
         raise CannotUnpack("is mounted noexec")
 
 
-def become(prefix):
+def become(prefix: str) -> None:
     launcher = os.path.join(prefix, "bin", "podvisor")
     os.execv(sys.executable, [sys.executable, "-I", "-S", launcher, *sys.argv[1:]])
 

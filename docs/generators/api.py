@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import trio
 
@@ -24,7 +24,7 @@ What the controller answers on its `port`; it describes itself in the same way a
 what its limits are, stands in [the API](../api.md), what each role may do in [security](../security.md). Messages and
 answers are [described by their fields](messages.md); every error is an `ErrorBody`.
 """
-CHAPTERS = (
+CHAPTERS: tuple[tuple[str, Callable[[Route], bool]], ...] = (
     ("For people and tools", lambda route: route.role in (Role.READ, Role.OPERATE)),
     ("For supervisors", lambda route: route.role is Role.NODE),
     ("Without a token", lambda route: route.role is None),

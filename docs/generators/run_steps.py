@@ -15,7 +15,7 @@ from controller.model.budget import Budget, BudgetKey
 from controller.model.instance import GangSpec, Instance, InstanceStatus
 from controller.model.member import InstanceKey, Member, MemberKey, Observation
 from controller.model.relaunch import plan
-from controller.model.relaunch.answers import SAYING_GOODBYE
+from controller.model.relaunch.dispatch import SAYING_GOODBYE
 from controller.model.relaunch.exchange import (
     Accepted,
     Action,

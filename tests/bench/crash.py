@@ -63,4 +63,5 @@ async def _crash(sheet: Sheet, manager: Manager, scratch: Path, *, in_namespace:
 
 
 def _descriptors(process: Running) -> int:
-    return psutil.Process(process.pid).num_fds()
+    count: int = psutil.Process(process.pid).num_fds()
+    return count

@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from uuid import uuid4
 
@@ -406,7 +407,7 @@ class Fleet:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             supervisor = self._by_ip[connection.getsockname()[0]]
             stream = Stream(connection)
-            self.watch(connection.fileno(), lambda stream=stream, one=supervisor: self._serve(stream, one))
+            self.watch(connection.fileno(), partial(self._serve, stream, supervisor))
 
     def _serve(self, stream: Stream, supervisor: Supervisor) -> None:
         is_open = stream.read()

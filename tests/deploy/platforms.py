@@ -48,12 +48,15 @@ def made_by_platforms(manifests: Manifests) -> set[tuple[str, str]]:
     return made
 
 
-def template_of(workload: Object) -> Mapping[str, Any]:
+def template_of(workload: Object) -> Object:
     """The pod template in an object of any of these kinds."""
     spec = workload["spec"]
+    template: Object
     if "leaderWorkerTemplate" in spec:
-        return spec["leaderWorkerTemplate"]["workerTemplate"]
-    return spec["tasks"][0]["template"] if "tasks" in spec else spec["template"]
+        template = spec["leaderWorkerTemplate"]["workerTemplate"]
+    else:
+        template = spec["tasks"][0]["template"] if "tasks" in spec else spec["template"]
+    return template
 
 
 def _stateful_set(workload: Object) -> Iterator[PlannedPod]:

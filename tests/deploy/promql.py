@@ -48,6 +48,7 @@ def _nodes(node: object) -> Iterator[object]:
 
 def _selector(node: promql.VectorSelector) -> Selector:
     matchers = ((one.name, str(one.op).removeprefix("MatchOp."), one.value) for one in node.matchers.matchers)
+    assert node.name is not None, "found by its labels alone, a metric of any name would do"
     return Selector(node.name, tuple(matchers))
 
 

@@ -114,6 +114,7 @@ def test_wrong_values_are_refused_by_name(values: Mapping[str, Any], complaint: 
 
 def test_many_instances_and_settings_find_their_way(tmp_path: Path) -> None:
     own_unit = '[Engine]\nLauncher = "vllm"\nModel = "m"\nBasePort = 9000\n'
+    gateway = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gw"}}}
     values = {
         "controller": {"enabled": False},
         "controllerUrl": "https://podvisor.other:1026",
@@ -123,7 +124,7 @@ def test_many_instances_and_settings_find_their_way(tmp_path: Path) -> None:
             "env": {"PODVISOR_SUPERVISOR__DRAIN_SEC": "1min"},
             "units": {"vllm.toml": own_unit, "redis.toml": "[Service]\nExecStart = ['redis-server']\n"},
         },
-        "networkPolicy": {"clients": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gw"}}}]},
+        "networkPolicy": {"clients": [gateway]},
     }
     manifests = templated(values, tmp_path, release="big")
     check_builtin(manifests, tmp_path)
@@ -139,7 +140,7 @@ def test_many_instances_and_settings_find_their_way(tmp_path: Path) -> None:
     assert units.keys() == {"vllm.toml", "redis.toml"}
     assert units["vllm.toml"] == own_unit
     clients = manifests.one("NetworkPolicy", "big-engine")["spec"]["ingress"][-1]["from"]
-    assert clients == [{"podSelector": {}}, *values["networkPolicy"]["clients"]]
+    assert clients == [{"podSelector": {}}, gateway]
     assert not manifests.of("Deployment")
 
 

@@ -186,7 +186,7 @@ def test_the_one_file_runs_on_a_read_only_root_but_not_from_where_nothing_may_be
 
 def test_the_shipped_pod_is_valid(tmp_path: Path) -> None:
     with POD.open() as text:
-        check_builtin(Manifests(yaml.safe_load_all(text)), tmp_path)
+        check_builtin(Manifests(tuple(yaml.safe_load_all(text))), tmp_path)
 
 
 async def test_the_shipped_pod_becomes_ready_and_its_container_is_restarted_after_a_kill(

@@ -82,7 +82,7 @@ async def relaunched(directory: Path) -> AsyncIterator[tuple[Cluster, dict[str, 
         open_kubelet() as kubelet,
         cluster(network, kubelet, UNITS, controller_settings=settings) as running,
     ):
-        pods = {"controller": network.hub, "pod": network.pods[0]}
+        pods: dict[str, Pod] = {"controller": network.hub, "pod": network.pods[0]}
         await running.instance(lambda found: found["status"] == "active" and found["epoch"] == 1)
         os.kill(await pid_of_engine(running), signal.SIGKILL)
         await running.instance(lambda found: found["status"] == "active" and found["epoch"] == 2)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import yaml
@@ -36,9 +35,10 @@ def check_custom(manifests: Manifests) -> int:
     return len(found)
 
 
-def schema_of(found: Object) -> Mapping[str, Any]:
+def schema_of(found: Object) -> Object:
     path = Path(__file__).with_name("schemas") / f"{SCHEMAS[_kind(found)]}.json"
-    return json.loads(path.read_text())
+    schema: Object = json.loads(path.read_text())
+    return schema
 
 
 def _builtin(manifests: Manifests) -> Iterator[Object]:

@@ -5,7 +5,7 @@
 
 import re
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +65,16 @@ def shipped(*names: str) -> dict[str, str]:
 
 def is_active(instance: Mapping[str, Any]) -> bool:
     return bool(instance["status"] == "active")
+
+
+def is_later_than(instance: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda found: bool(found["epoch"] > instance["epoch"])
+
+
+def is_active_again(instance: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
+    """In a later epoch than `instance`."""
+    is_later = is_later_than(instance)
+    return lambda found: is_active(found) and is_later(found)
 
 
 async def complete(running: Cluster, rank: int) -> str:

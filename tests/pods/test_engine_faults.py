@@ -18,6 +18,8 @@ from tests.pods.stage import (
     banners,
     complete,
     is_active,
+    is_active_again,
+    is_later_than,
     kill_engine,
     kill_process,
     pids,
@@ -82,11 +84,11 @@ async def caught_loading(running: Cluster, http: httpx.AsyncClient, signal_name:
     for _ in range(TRIES):
         served = await running.instance(is_active)
         await kill_engine(running, 0)
-        loads = await running.instance(lambda found, served=served["epoch"]: found["epoch"] > served)
+        loads = await running.instance(is_later_than(served))
         await eventually(lambda: health(running, http), lambda status: status is not None, "the next engine")
         loading = (await pids(running, 0))["engine"]
         await kill_process(running, 0, loading, signal_name)
-        again = await running.instance(lambda found, e=loads["epoch"]: is_active(found) and found["epoch"] > e)
+        again = await running.instance(is_active_again(loads))
         if re.search(rf"engine: loading -> .*pid={loading}\b", stdout(running, 0)):
             assert again["epoch"] == loads["epoch"] + 1
             return loading
@@ -102,7 +104,7 @@ async def test_scenario_5_an_engine_that_hangs_is_noticed_by_its_silence_killed_
         said = await complete(running, 0)
         hung = (await pids(running, 0))["engine"]
         await kill_process(running, 0, hung, "STOP")
-        second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
+        second = await running.instance(is_active_again(first))
 
         assert second["epoch"] == first["epoch"] + 1
         assert (await pids(running, 0))["engine"] != hung
@@ -119,7 +121,7 @@ async def test_S16_a_model_that_loads_longer_than_the_grace_period_is_never_repo
         for rank in (0, 1):
             assert not re.search("death report|abnormal|frozen", stdout(running, rank))
         await kill_engine(running, 0)
-        second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
+        second = await running.instance(is_active_again(first))
 
         assert second["epoch"] == first["epoch"] + 1
         reports = [stdout(running, rank).count("death report taken") for rank in (0, 1)]

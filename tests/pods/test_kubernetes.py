@@ -17,6 +17,7 @@ from tests.pods.harness import (
     TIMEOUT_SEC,
     Cluster,
     PodsFactory,
+    Tables,
     controller_spec,
     eventually,
     supervisor_spec,
@@ -37,8 +38,8 @@ Launcher = "exec"
 [Readiness]
 Http = "http://${{POD_IP}}:${{PORT}}/health"
 """
-SUPERVISOR = {"supervisor": {"heartbeat_interval_seconds": 0.5}, "parallel": {"dp_size": 2}}
-CONTROLLER = {
+SUPERVISOR: Tables = {"supervisor": {"heartbeat_interval_seconds": 0.5}, "parallel": {"dp_size": 2}}
+CONTROLLER: Tables = {
     "fault_tolerance_config": {
         "engine_relaunch_poll_interval_sec": 0.2,
         "on_member_lost": "restart-all",
@@ -85,7 +86,7 @@ async def cluster(pods: PodsFactory, kubelet: Kubelet) -> AsyncIterator[Stage]:
         return replace(made, grace_period_sec=3.0)
 
     async with open_node(network, kubelet, spec, network.hub.volume / "kubernetes") as node:
-        settings = {**CONTROLLER, "kubernetes": client_settings(node.api)}
+        settings: Tables = {**CONTROLLER, "kubernetes": client_settings(node.api)}
         controller = await kubelet.start(network.hub, controller_spec(network, settings=settings))
         async with httpx.AsyncClient(timeout=5.0, trust_env=False) as http:
             supervisors = tuple(node.running[place.name] for place in network.pods)

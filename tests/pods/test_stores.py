@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -123,7 +124,7 @@ async def test_scenario_1_stores_start_first_then_engines_and_each_is_probed_as_
             assert container is not None
             for name in names:
                 await until_probed(expand_unit(shipped_unit(name), known), container)
-            await eventually(lambda rank=rank: states(running, rank), all_active, "all units")
+            await eventually(partial(states, running, rank), all_active, "all units")
             assert "abnormal" not in log, "not yet ready is not dead"
             assert json.loads((await node_health(running, rank)).split(maxsplit=1)[1])["status"] == "healthy"
             assert await redis(running, rank, "PING") == "+PONG"
@@ -140,15 +141,15 @@ async def test_scenario_6_a_mooncake_master_dies_alone_and_its_nodes_come_back_t
         before = [await pids(running, rank) for rank in (0, 1)]
         await running.podvisor(0, "stop", "mooncake-master")
         for rank in (0, 1):
-            await eventually(lambda rank=rank: node_health(running, rank), lambda it: it.startswith("503"), "503")
+            await eventually(partial(node_health, running, rank), lambda it: it.startswith("503"), "503")
             await complete(running, rank)
         await running.podvisor(0, "start", "mooncake-master")
-        await eventually(lambda: segments(running), lambda known: len(known) == 2, "both nodes")
+        await eventually(partial(segments, running), lambda known: len(known) == 2, "both nodes")
         await killed_and_replaced(running, 0, "mooncake-master")
-        await eventually(lambda: segments(running), lambda known: len(known) == 2, "both nodes again")
+        await eventually(partial(segments, running), lambda known: len(known) == 2, "both nodes again")
 
         for rank in (0, 1):
-            await eventually(lambda rank=rank: node_health(running, rank), lambda it: it.startswith("200"), "200")
+            await eventually(partial(node_health, running, rank), lambda it: it.startswith("200"), "200")
             assert others(await pids(running, rank), "mooncake-master") == others(before[rank], "mooncake-master")
             assert (await states(running, rank))["mooncake-client"] == ("active", 0)
 

@@ -289,7 +289,7 @@ async def test_a_user_never_keeps_the_groups_of_root(tmp_path: Path) -> None:
     heard = tmp_path / "ids"
     with heard.open("wb") as file:
         async with reaping() as children:
-            spawn = replace(spawn_of("id", stdout=file.fileno()), user="nobody", supplementary_groups=("daemon",))
+            spawn = replace(spawn_of("id"), stdout=file.fileno(), user="nobody", supplementary_groups=("daemon",))
             assert await _status(children, spawn) == ExitStatus(0, None)
     assert "uid=65534(nobody) gid=65534(nogroup) groups=65534(nogroup),1(daemon)" in heard.read_text()
 
@@ -302,7 +302,7 @@ async def test_limits_of_another_users_process_need_no_capability_and_its_errors
     limits = (ResourceLimit("NOFILE", 123, 456),)
     with heard.open("wb") as file:
         async with reaping() as children:
-            spawn = replace(spawn_of("sh", "-c", script, stdout=file.fileno()), user="nobody", limits=limits)
+            spawn = replace(spawn_of("sh", "-c", script), stdout=file.fileno(), user="nobody", limits=limits)
             assert await _status(children, spawn) == ExitStatus(0, None)
             for argv, words in (
                 (("no-such-program",), "not found in PATH"),

@@ -80,7 +80,9 @@ def _give_up(number: int, frame: object) -> None:
 
 
 def main(path: Path) -> None:
-    tree = ast.fix_missing_locations(_Cases().visit(ast.parse(path.read_text(), str(path))))
+    tree = ast.parse(path.read_text(), str(path))
+    _Cases().visit(tree)
+    ast.fix_missing_locations(tree)
     signal.signal(signal.SIGALRM, _give_up)
     names: dict[str, object] = {"__name__": "suite", _HELPER: _case}
     exec(compile(tree, str(path), "exec"), names)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import cast
 
 import httpx
 import trio
@@ -25,7 +24,7 @@ from controller.store.memory import MemoryStore
 from controller.strategy.third_party import Offer
 from controller.supervisors import Supervisors
 from supervisor import wire
-from supervisor.shared.serving import Application, Message, Receive, Send
+from supervisor.shared.serving import Message, Receive, Send
 from tests.support.fake_supervisor import FakeSupervisor, Record, Script
 from tests.support.memory_network import MemoryNetwork, open_memory_network
 
@@ -100,7 +99,7 @@ class World:
             self._ended.set()
 
     async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
-        application = cast(Application, self.it.app) if self._is_paused else self.door
+        application = self.it.app if self._is_paused else self.door
         await application(scope, receive, send)
 
     def pause_center(self) -> None:

@@ -6,6 +6,7 @@ It keeps the newest value of each key, compares, and lets leases end; it proves 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 import trio
@@ -23,6 +24,9 @@ LOOK_SEC = 0.5
 class _Txn(msgspec.Struct):
     compare: list[dict[str, object]] = []
     success: list[dict[str, dict[str, object]]] = []
+
+
+Body = TypeVar("Body")
 
 
 @dataclass(eq=False)
@@ -150,7 +154,7 @@ class _Compare(msgspec.Struct):
     mod_revision: int | None = None
 
 
-async def _body(kind: type) -> object:  # type: ignore[type-arg]
+async def _body(kind: type[Body]) -> Body:
     return msgspec.json.decode(await request.get_data(as_text=False), type=kind, strict=False)
 
 

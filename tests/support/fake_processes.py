@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import trio
 
 from supervisor.process.children import Child, ExitStatus, Spawn, SpawnError
+from supervisor.process.output import Pipes
 from supervisor.process.procfs import Identity, ProcessInfo
 from supervisor.process.tail import Follower, Tail
 from supervisor.process.tree import Survivor, TreeReport
@@ -104,11 +105,10 @@ class FakeProcesses:
         if ladder.grace_sec > 0 and tree.left:
             tree.asked.set()
             with trio.move_on_after(ladder.grace_sec):
-                while tree.left and tree.program.obeys_after_sec is not None:
-                    await trio.sleep(tree.program.obeys_after_sec)
-                    self._end(tree, ExitStatus(None, ladder.signal))
-                if tree.left:
+                if tree.program.obeys_after_sec is None:
                     await trio.sleep_forever()
+                await trio.sleep(tree.program.obeys_after_sec)
+                self._end(tree, ExitStatus(None, ladder.signal))
         if tree.left and ladder.send_sigkill:
             killed = True
             if tree.program.unkillable:
@@ -212,11 +212,7 @@ class FakeOutput:
         return self.tail.follow(backlog)
 
 
-class FakePipes:
-    stdout = stderr = None
-
-    def close_write_ends(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+class FakePipes(Pipes):
+    def __init__(self) -> None:
+        self.stdout = self.stderr = -1
+        self._open = set()

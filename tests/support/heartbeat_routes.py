@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import trio
 import trio.testing
@@ -142,7 +142,7 @@ async def open_route(
 
     async def application(scope: Message, receive: Receive, send: Send) -> None:
         route.application_asked += 1
-        await cast(Application, controller.app)(scope, receive, send)
+        await controller.app(scope, receive, send)
 
     lane = HeartbeatLane(heard) if in_lane else None
     async with trio.open_nursery() as nursery:

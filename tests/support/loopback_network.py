@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 import httpx
 import trio
 from quart_trio import QuartTrio
 
+from supervisor.shared.http_app import asgi
 from supervisor.shared.listening import listen_tcp
 from supervisor.shared.serving import serve
 
@@ -41,6 +42,6 @@ class LoopbackNetwork:
     def client(self, source: str, base_url: str = "", timeout: float = 5) -> httpx.AsyncClient:
         return httpx.AsyncClient(base_url=base_url, timeout=timeout, trust_env=False)
 
-    async def _serve(self, application: QuartTrio, listener: object, scope: trio.CancelScope) -> None:
+    async def _serve(self, application: QuartTrio, listener: socket.socket, scope: trio.CancelScope) -> None:
         with scope:
-            await partial(serve, application)(listener, trio.Event())  # type: ignore[arg-type]
+            await serve(asgi(application), listener, trio.Event())

@@ -92,9 +92,10 @@ class RealEtcd:
 async def _answers(client: httpx.AsyncClient) -> bool:
     try:
         # It makes a read that needs a majority, and asks for no user.
-        return (await client.get("/health", timeout=2)).json() == {"health": "true"}
+        health: object = (await client.get("/health", timeout=2)).json()
     except httpx.TransportError:
         return False
+    return health == {"health": "true"}
 
 
 @asynccontextmanager

@@ -52,9 +52,9 @@ def _end_everything_below_us() -> None:
                 os.waitpid(pid, 0)
 
 
-def spawn_of(*argv: str, invocation_id: str = "test", stdout: int | None = None, **environment: str) -> Spawn:
+def spawn_of(*argv: str, invocation_id: str = "test", **environment: str) -> Spawn:
     known = {"PATH": os.environ["PATH"], "INVOCATION_ID": invocation_id, **environment}
-    return Spawn(argv, known, stdout=stdout)
+    return Spawn(argv, known)
 
 
 def python_of(program: str, *arguments: str, **environment: str) -> Spawn:

@@ -46,20 +46,21 @@ class World:
 @asynccontextmanager
 async def running(
     declared: Unit,
-    *,
     around: Surroundings | None = None,
     launch: LaunchFactory | None = None,
+    /,
     **programs: Program,
 ) -> AsyncIterator[World]:
     """A service, in its own nursery; at the end it is cancelled, and everything must be gone."""
     with trio.fail_after(A_LONG_TIME_SEC):
         async with trio.open_nursery() as fakes, trio.open_nursery() as nursery:
-            processes, output, seen = FakeProcesses(fakes, programs), FakeOutput(), []
+            processes, output = FakeProcesses(fakes, programs), FakeOutput()
+            seen: list[Transition] = []
             service = Service(
                 declared,
                 rules_of(declared),
                 processes,
-                output,  # type: ignore[arg-type]
+                output,
                 launch or (lambda: unit_launch(declared, {}, {})),
                 around=around,
                 observers=(seen.append,),

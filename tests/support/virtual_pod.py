@@ -125,7 +125,7 @@ class VirtualPod:
     """Exit codes of the containers that ended by themselves, with the reason."""
 
     def change(self, **changes: object) -> None:
-        self.script = Script(**{**vars(self.script), **changes})  # type: ignore[arg-type]
+        self.script = Script(**{**vars(self.script), **changes})
 
     async def run(self) -> None:
         """The kubelet: one container after another, until cancelled or until the script says that none follows."""
@@ -275,7 +275,7 @@ class Boot:
         output = FakeOutput()
         if unit.engine is not None:
             self.processes.engine_outputs[unit.name] = output
-        return output  # type: ignore[return-value]
+        return output
 
     async def _gate(self, spec: GateSpec) -> GateReport:
         script = self.home.script

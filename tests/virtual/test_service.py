@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+from typing import NoReturn
 
 import pytest
 import trio
@@ -249,11 +250,11 @@ async def test_a_spawn_that_fails_is_told_to_the_caller_and_goes_through_the_pol
 
 
 async def test_a_launch_that_cannot_be_made_fails_the_start_with_its_words(autojump_clock: MockClock) -> None:
-    def launch() -> None:
+    def launch() -> NoReturn:
         raise LaunchError("MODEL_PATH: ${MODEL_PATH} is not set and has no default")
 
     declared = unit(service=Service(restart=RestartSettings(policy=RestartPolicy.NO)))
-    async with running(declared, launch=launch, serve=Program()) as world:  # type: ignore[arg-type]
+    async with running(declared, None, launch, serve=Program()) as world:
         with pytest.raises(StartFailed, match="MODEL_PATH"):
             await world.service.start(asked_by="test")
         assert world.service.state.sub_state is SubState.FAILED
@@ -266,7 +267,7 @@ async def test_a_failed_gate_fails_the_start_within_the_start_deadline(autojump_
     declared = unit(
         service=Service(start=StartSettings(timeout_sec=50.0), restart=RestartSettings(policy=RestartPolicy.NO))
     )
-    async with running(declared, around=Surroundings(before_spawn=gate), serve=Program()) as world:
+    async with running(declared, Surroundings(before_spawn=gate), serve=Program()) as world:
         began = trio.current_time()
         with pytest.raises(StartFailed, match="TimeoutStartSec"):
             await world.service.start(asked_by="test")
@@ -277,7 +278,7 @@ async def test_a_dependency_that_failed_fails_the_start(autojump_clock: MockCloc
     async def dependencies() -> None:
         raise DependencyUnmet("dependency kv-store failed")
 
-    async with running(unit(), around=Surroundings(dependencies=dependencies), serve=Program()) as world:
+    async with running(unit(), Surroundings(dependencies=dependencies), serve=Program()) as world:
         with pytest.raises(StartFailed, match="dependency kv-store failed"):
             await world.service.start(asked_by="test")
 
@@ -286,7 +287,7 @@ async def test_a_unit_whose_condition_is_not_met_is_skipped(autojump_clock: Mock
     async def dependencies() -> None:
         raise ConditionUnmet("NODE_RANK is 1, not 0")
 
-    async with running(unit(), around=Surroundings(dependencies=dependencies), serve=Program()) as world:
+    async with running(unit(), Surroundings(dependencies=dependencies), serve=Program()) as world:
         await world.service.start(asked_by="test")
         assert world.service.state.skipped
         assert not world.processes.spawned

@@ -126,7 +126,8 @@ class CarriedOut:
 
     def _files(self, volume: Mapping[str, Any]) -> Mapping[str, str]:
         if "configMap" in volume:
-            return self.manifests.one("ConfigMap", volume["configMap"]["name"])["data"]
+            data: Mapping[str, str] = self.manifests.one("ConfigMap", volume["configMap"]["name"])["data"]
+            return data
         return self.given.secrets[volume["secret"]["secretName"]] if "secret" in volume else {}
 
     def _hosts(self) -> tuple[str, str, str]:

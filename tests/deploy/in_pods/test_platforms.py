@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
+from operator import eq
 from pathlib import Path
 
 import pytest
@@ -36,7 +38,7 @@ async def test_the_shipped_statefulset_serves_survives_two_kills_and_leaves(
         seats = {member["node_rank"]: member["pod_ip"] for member in instance["supervisors"]}
         assert seats == {rank: place.address for rank, place in enumerate(network.pods)}, "by the pods' ordinals"
         for place in network.pods:
-            await kubelet.timeline.wait_for(lambda event, name=place.name: event == ReadinessChanged(name, True))
+            await kubelet.timeline.wait_for(partial(eq, ReadinessChanged(place.name, True)))
 
         (base,) = service_addresses(network, manifests)
         said = await complete(cluster.http, base)

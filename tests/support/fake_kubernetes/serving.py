@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from supervisor.shared.http_app import asgi
 from supervisor.shared.serving import Connections
 from tests.deploy.tools import INSTALL, tools_directory
 from tests.support.certificates import make_ca, make_certificate
@@ -66,7 +67,7 @@ async def served(fake: FakeKubernetes, directory: Path, host: str = "127.0.0.1")
     context.load_cert_chain(directory / "api.crt", directory / "api.key")
     (listener,) = await trio.open_tcp_listeners(0, host=host)
     port = listener.socket.getsockname()[1]
-    connections = Connections(fake.app(), None)
+    connections = Connections(asgi(fake.app()), None)
     async with trio.open_nursery() as nursery:
         secured = trio.SSLListener(listener, context, https_compatible=True)
         nursery.start_soon(connections.serve, secured, trio.Event(), lambda: None)
