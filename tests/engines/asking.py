@@ -28,10 +28,10 @@ async def until_ready(client: httpx.AsyncClient, url: str, container: Container)
     await eventually(ask, lambda status: status == 200, f"200 from {url}")
 
 
-async def complete(client: httpx.AsyncClient, base: str, max_tokens: int = 8) -> str:
+async def complete(client: httpx.AsyncClient, base: str, max_tokens: int = 8, prompt: str = "Hello") -> str:
     """A completion's text, with temperature 0."""
     answer = await client.post(
-        f"{base}/v1/completions", json={"prompt": "Hello", "max_tokens": max_tokens, "temperature": 0}
+        f"{base}/v1/completions", json={"prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
     )
     return str(answer.raise_for_status().json()["choices"][0]["text"])
 

@@ -10,7 +10,7 @@ from controller.demo.pod import Network, Pod
 from controller.demo.tiny_model import Shape
 from tests.engines.asking import complete, status_of, until_listening, until_ready
 from tests.pods.harness import eventually
-from tests.support.installed_engines import program
+from tests.support.installed_engines import program, the_real_model
 
 pytestmark = pytest.mark.engines
 
@@ -43,6 +43,17 @@ async def test_it_answers_the_same_completion_in_every_life(
     assert len(texts[0]) == 8
     assert texts[0].isprintable()
     assert texts[0] == texts[1]
+
+
+async def test_the_real_model_says_words_on_whatever_cpu_this_is(
+    network: Network, client: httpx.AsyncClient, engines: Engines
+) -> None:
+    pod = network.pods[0]
+    argv = llama_server(program(engines, LLAMA_SERVER), the_real_model(engines), pod)
+    async with pod.container(argv, log=pod.logs / "log") as container:
+        await until_ready(client, f"{base_url(pod)}/health", container)
+        text = await complete(client, base_url(pod), max_tokens=24, prompt="The capital of France is")
+    assert "city" in text
 
 
 async def test_it_says_503_while_it_loads(network: Network, client: httpx.AsyncClient, engines: Engines) -> None:
