@@ -136,8 +136,8 @@ class Rig:
 
     # --- what came out ------------------------------------------------------------------------------------------
 
-    @property
-    def frozen(self) -> bool:
+    def is_frozen(self) -> bool:
+        """No property, which mypy would believe to be what it was last asserted to be."""
         return self.state.frozen(self.now)
 
     @property

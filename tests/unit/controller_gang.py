@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from controller.model import assembly
 from controller.model.assembly import Joined
 from controller.model.budget import Budget, BudgetKey
@@ -58,22 +60,22 @@ NOBODY = Unreachable(Silence.REFUSED, "connection refused")
 
 
 def registration(index: int, nnodes: int = 2, **changes: object) -> RegisterMsg:
-    fields: dict[str, object] = {
-        "job_name": "llama",
-        "model_name": "llama-70b",
-        "role": "union",
-        "pod_ip": f"10.0.0.{index + 1}",
-        "business_port": ("10000",),
-        "mgmt_port": ("10001",),
-        "nm_port": "1026",
-        "nnodes": nnodes,
-        "parallel_config": ParallelConfig(dp_size=nnodes),
-        "node_index": index,
-        "boot_id": f"boot-{index}-1",
-        "config_digest": "sha256:1",
-        "features": FEATURES,
-    }
-    return RegisterMsg(**(fields | changes))  # type: ignore[arg-type]
+    message = RegisterMsg(
+        job_name="llama",
+        model_name="llama-70b",
+        role="union",
+        pod_ip=f"10.0.0.{index + 1}",
+        business_port=("10000",),
+        mgmt_port=("10001",),
+        nm_port="1026",
+        nnodes=nnodes,
+        parallel_config=ParallelConfig(dp_size=nnodes),
+        node_index=index,
+        boot_id=f"boot-{index}-1",
+        config_digest="sha256:1",
+        features=FEATURES,
+    )
+    return structs.replace(message, **changes)
 
 
 def joined(instance: Instance | None, message: RegisterMsg, now: float = 0.0) -> Instance:
@@ -202,6 +204,10 @@ class Drive:
             drive.step(TurnCame())
         return drive
 
+    def run_step(self) -> RunStep:
+        """The present one. No attribute, which mypy would believe to be what it was last asserted to be."""
+        return self.run.step
+
     def step(self, event: Event) -> tuple[Action, ...]:
         """Whenever the run wants a turn, one is free."""
         self.run, actions = plan.step(self.run, event, self.now)
@@ -237,16 +243,12 @@ class Drive:
                 return Accepted(Step.STOPPING, self.run.epoch, boot)
         raise AssertionError(request)
 
-    def heartbeat(self, index: int, *statuses: EndpointStatus, **changes: object) -> tuple[Action, ...]:
-        epoch = changes.pop("epoch", self.run.epoch)
-        observation = seen(
-            self.run.instance,
-            self.key(index),
-            self.now,
-            *statuses,
-            epoch=epoch,  # type: ignore[arg-type]
-            **changes,
-        )
+    def heartbeat(
+        self, index: int, *statuses: EndpointStatus, epoch: int | None = None, **changes: object
+    ) -> tuple[Action, ...]:
+        """Of the run's epoch, if no other is given."""
+        epoch = self.run.epoch if epoch is None else epoch
+        observation = seen(self.run.instance, self.key(index), self.now, *statuses, epoch=epoch, **changes)
         return self.step(Heartbeat(self.key(index), observation))
 
     def tick(self) -> tuple[Action, ...]:

@@ -15,6 +15,7 @@ PAGE = (DOCS / "benchmarks.md").read_text()
 
 
 def figure(side: str, name: str) -> dict[str, float]:
+    found: dict[str, float]
     (found,) = [each for each in MEASURED["figures"] if (each["subject"], each["name"]) == (side, name)]
     return found
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from controller.model import assembly
 from controller.model.assembly import Joined, Life, Rejected, find_member
@@ -83,7 +84,7 @@ def test_the_same_boot_again_changes_nothing_that_was_seen() -> None:
 )
 def test_a_new_boot_supersedes_the_old_at_once(changes: dict[str, object]) -> None:
     instance = serving(pod_uid="a pod") if "pod_uid" in changes else serving()
-    answer = register(instance, registration(1, **changes), now=5.0)
+    answer = register(instance, structs.replace(registration(1), **changes), now=5.0)
     assert isinstance(answer, Joined)
     assert (answer.life, answer.place) == (Life.NEW_BOOT, instance.members[1].key)
     newcomer = answer.instance.members[1]
@@ -126,7 +127,7 @@ def test_a_recreated_pod_with_a_new_name_takes_the_place_of_the_one_that_is_gone
 )
 def test_a_member_that_disagrees_is_refused_with_both_values(changes: dict[str, object], both: tuple[str, str]) -> None:
     instance = joined(None, registration(0))
-    answer = rejected(instance, registration(1, **changes))
+    answer = rejected(instance, structs.replace(registration(1), **changes))
     assert answer.code is ErrorCode.CONFLICT
     assert all(value in answer.message for value in both), answer.message
     assert answer.instance is None
@@ -157,7 +158,7 @@ def test_both_is_union() -> None:
     ],
 )
 def test_what_cannot_be_right_is_malformed(changes: dict[str, object], field: str) -> None:
-    answer = rejected(None, registration(0, **changes))
+    answer = rejected(None, structs.replace(registration(0), **changes))
     assert answer.code is ErrorCode.MALFORMED
     assert field in answer.message
 
@@ -206,10 +207,10 @@ def test_a_refused_new_boot_of_a_stranded_member_strands_it_no_more() -> None:
 def test_a_new_configuration_is_accepted_once_nobody_of_the_old_lives() -> None:
     instance: Instance | None = serving()
     changes = {"config_digest": "sha256:2", "nnodes": 1, "parallel_config": ParallelConfig()}
-    first = rejected(instance, registration(0, boot_id="x", **changes), now=5.0)
+    first = rejected(instance, structs.replace(registration(0, boot_id="x"), **changes), now=5.0)
     assert first.instance is not None
     held = replace(first.instance, held=Hold(Holder.BUDGET, "its budget is spent"))
-    reborn = joined(held, registration(0, boot_id="x", **changes), now=30.0)
+    reborn = joined(held, structs.replace(registration(0, boot_id="x"), **changes), now=30.0)
     assert reborn.complete
     assert (reborn.spec.config_digest, reborn.held) == ("sha256:2", None)
     assert reborn.highest_epoch == 4
@@ -229,23 +230,23 @@ def test_an_epoch_that_a_supervisor_remembers_is_never_commanded_again() -> None
 
 
 def reregistration(index: int, *, instance_id: int = 9, epoch: int = 5, **changes: object) -> ReregisterMsg:
-    fields: dict[str, object] = {
-        "job_name": "llama",
-        "model_name": "llama-70b",
-        "role": "union",
-        "pod_ip": f"10.0.0.{index + 1}",
-        "nm_port": "1026",
-        "nnodes": 2,
-        "parallel_config": ParallelConfig(dp_size=2),
-        "boot_id": f"boot-{index}-1",
-        "config_digest": "sha256:1",
-        "features": ("prepare", "epoch"),
-        "instance_id": instance_id,
-        "endpoints": (Endpoint(id=index, ip=f"10.0.0.{index + 1}", business_port="10000", mgmt_port="10001"),),
-        "node_rank": index,
-        "epoch": epoch,
-    }
-    return ReregisterMsg(**(fields | changes))  # type: ignore[arg-type]
+    message = ReregisterMsg(
+        job_name="llama",
+        model_name="llama-70b",
+        role="union",
+        pod_ip=f"10.0.0.{index + 1}",
+        nm_port="1026",
+        nnodes=2,
+        parallel_config=ParallelConfig(dp_size=2),
+        boot_id=f"boot-{index}-1",
+        config_digest="sha256:1",
+        features=("prepare", "epoch"),
+        instance_id=instance_id,
+        endpoints=(Endpoint(id=index, ip=f"10.0.0.{index + 1}", business_port="10000", mgmt_port="10001"),),
+        node_rank=index,
+        epoch=epoch,
+    )
+    return structs.replace(message, **changes)
 
 
 def reregister(instance: Instance | None, message: ReregisterMsg) -> Joined | Rejected:
@@ -297,7 +298,7 @@ ALONE: dict[str, object] = {"nnodes": 1, "node_index": 0, "parallel_config": Par
 def test_an_engine_that_was_started_without_a_controller_is_taken_over(
     instance: Instance | None, id_: int, highest_epoch: int
 ) -> None:
-    answer = reregister(instance, reregistration(0, epoch=2, boot_id="boot-0-2", **ALONE))
+    answer = reregister(instance, structs.replace(reregistration(0, epoch=2, boot_id="boot-0-2"), **ALONE))
     assert isinstance(answer, Joined), answer
     found = answer.instance
     assert (found.id, found.epoch, found.highest_epoch) == (id_, 2, highest_epoch)
@@ -395,7 +396,7 @@ def test_ranktables_are_merged_in_rank_order_and_devices_shared_out() -> None:
     instance = None
     for index in (1, 0):
         changes = {"ranktable": table(index), "business_port": ("1", "2"), "mgmt_port": ("3", "4")}
-        instance = joined(instance, registration(index, **changes))
+        instance = joined(instance, structs.replace(registration(index), **changes))
     assert instance is not None
     merged = ranktable(instance)
     assert merged is not None

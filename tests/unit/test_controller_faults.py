@@ -22,7 +22,7 @@ from controller.model.budget import (
 )
 from controller.model.classification import software_fault
 from controller.model.fault import ENGINE_DEAD, ENGINE_UNHEALTHY, Fault, FaultLevel
-from controller.model.instance import abandon, delete, hold, observe
+from controller.model.instance import Hold, Holder, abandon, delete, hold, observe
 from controller.model.judgement import Judgement, Underway, judge_report
 from controller.model.relaunch import exchange
 from controller.model.relaunch.run import Run, RunStep
@@ -100,7 +100,7 @@ def test_with_the_budget_spent_nobody_freezes_and_phase_two_follows() -> None:
     "changes",
     [
         {"instance": delete(INSTANCE, "terminated", 1.0)},
-        {"instance": hold(INSTANCE, "budget spent")},
+        {"instance": hold(INSTANCE, Hold(Holder.BUDGET, "its budget is spent"))},
         {"instance": abandon(INSTANCE, 0.0)},
         {"instance": replace(INSTANCE, epoch=5)},
         {"instance": replace(INSTANCE, members=INSTANCE.members[:1])},

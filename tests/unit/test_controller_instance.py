@@ -58,10 +58,12 @@ INITIAL, NORMAL, ABNORMAL = EndpointStatus.INITIAL, EndpointStatus.NORMAL, Endpo
 ACTIVE = activate(serving(), "all are normal", 0.0)
 
 
-def heard(instance: Instance, now: float, *statuses: EndpointStatus, **changes: object) -> Instance:
+def heard(
+    instance: Instance, now: float, *statuses: EndpointStatus, epoch: int | None = None, **changes: object
+) -> Instance:
     """One status for each member."""
     for member, status in zip(instance.members, statuses or (NORMAL,) * len(instance.members), strict=True):
-        instance = observe(instance, member.key, seen(instance, member.key, now, status, **changes))
+        instance = observe(instance, member.key, seen(instance, member.key, now, status, epoch=epoch, **changes))
     return instance
 
 
@@ -256,7 +258,7 @@ def test_who_said_that_it_is_gone_is_not_missed_and_the_last_one_ends_the_instan
 
 def leaving_gang(rank: int, first: EndpointStatus = NORMAL, **changes: object) -> Instance:
     """Member `rank` leaves; `first` and `changes` are what rank 0 says of itself."""
-    instance = heard(ACTIVE, 5.0, first, NORMAL, **changes)
+    instance = heard(ACTIVE, 5.0, first, NORMAL, epoch=None, **changes)
     member = instance.members[rank]
     return observe(instance, member.key, seen(instance, member.key, 6.0, leaving=True))
 

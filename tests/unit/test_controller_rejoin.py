@@ -8,6 +8,7 @@ import pytest
 
 from controller.model.budget import Budget
 from controller.model.instance import begin_epoch, observe, unreachable
+from controller.model.member import Observation
 from controller.model.relaunch import plan
 from controller.model.relaunch.exchange import (
     Accepted,
@@ -58,7 +59,7 @@ def waiting(nnodes: int = 2) -> Drive:
     """Member 1's container has ended, the others are stopped; nobody has taken its place yet."""
     drive = in_step(RunStep.PREPARE, nnodes)
     drive.refuse(1, ErrorCode.WRONG_BOOT)
-    assert drive.run.step is RunStep.REJOIN
+    assert drive.run_step() is RunStep.REJOIN
     drive.answer_all()
     return drive
 
@@ -77,11 +78,11 @@ def done(drive: Drive) -> bool:
 def test_a_container_that_restarted_alone_costs_the_others_nothing_but_their_engines() -> None:
     broken = joined(serving(3), registration(1, 3, boot_id="boot-1-2"))
     drive = Drive.open(broken, LOST, settings=REJOIN, heard=False)
-    assert drive.run.step is RunStep.REJOIN
+    assert drive.run_step() is RunStep.REJOIN
     assert drive.sent() == [("#0", "prepare"), ("#1", "probe"), ("#2", "prepare")]
     drive.answer_all()
     drive.heartbeat(1, INITIAL, epoch=0, prepared=True)
-    assert drive.run.step is RunStep.PROBE
+    assert drive.run_step() is RunStep.PROBE
     assert done(drive)
     assert drive.sent("stop", "abort") == []
     assert drive.run.epoch > broken.epoch
@@ -107,9 +108,9 @@ def test_a_newcomer_is_waited_for_until_its_dependencies_are_active() -> None:
     drive.answer(0, drive.willing(0, drive.pending[drive.key(0)].request))
     drive.answer(1, seen(broken, drive.key(1), drive.now, INITIAL, epoch=0))
     drive.wait(200, heard=(0,))
-    assert drive.run.step is RunStep.REJOIN
+    assert drive.run_step() is RunStep.REJOIN
     drive.heartbeat(1, INITIAL, epoch=0, prepared=True)
-    assert drive.run.step is RunStep.PROBE
+    assert drive.run_step() is RunStep.PROBE
 
 
 # --- found in a run ---------------------------------------------------------------------------------------------
@@ -121,14 +122,14 @@ def test_F03_a_loss_ends_every_step_at_once_and_the_gang_starts_with_the_newcome
     drive = in_step(step)
     epoch = drive.run.epoch
     drive.lose(how)
-    assert drive.run.step is RunStep.REJOIN
+    assert drive.run_step() is RunStep.REJOIN
     assert drive.asked(0) == "prepare"
     if step is not RunStep.PROBE:
         assert drive.run.epoch > epoch, "an epoch in which nobody was started yet"
     drive.answer(0, drive.willing(0, drive.pending[drive.key(0)].request))
     drive.new_boot(1)
     drive.heartbeat(1, INITIAL, epoch=0, prepared=True)
-    assert drive.run.step is RunStep.PROBE
+    assert drive.run_step() is RunStep.PROBE
     assert done(drive)
     assert drive.sent("stop", "abort") == []
 
@@ -142,7 +143,7 @@ def test_S03_a_supervisor_that_does_not_answer_the_probe_is_waited_for() -> None
         drive.answer(1, NOBODY)
         if drive.run.step is RunStep.PROBE:
             drive.tick()
-    assert drive.run.step is RunStep.REJOIN
+    assert drive.run_step() is RunStep.REJOIN
     assert drive.now - opened == 2.0
     assert drive.sent("prepare") == [("#0", "prepare")]
 
@@ -152,7 +153,7 @@ def test_a_loss_is_survived_whatever_the_run_was_opened_for(reason: RunReason) -
     instance = assembled() if reason is RunReason.ASSEMBLE else serving()
     drive = Drive.open(instance, Cause(reason, "for a test"), settings=REJOIN).to(RunStep.AWAIT)
     drive.new_boot(1)
-    assert drive.run.step is RunStep.REJOIN
+    assert drive.run_step() is RunStep.REJOIN
     assert done(drive)
     assert drive.run.budget.runs == 1
 
@@ -160,11 +161,11 @@ def test_a_loss_is_survived_whatever_the_run_was_opened_for(reason: RunReason) -
 def test_a_member_that_leaves_in_the_middle_is_waited_for_like_any_other() -> None:
     drive = in_step(RunStep.AWAIT)
     drive.heartbeat(1, INITIAL, leaving=True)
-    assert drive.run.step is RunStep.REJOIN
+    assert drive.run_step() is RunStep.REJOIN
     assert drive.asked(1) == "probe", "who leaves is not told to prepare"
     drive.answer(0, drive.willing(0, drive.pending[drive.key(0)].request))
     drive.answer(1, seen(drive.run.instance, drive.key(1), drive.now, INITIAL, leaving=True))
-    assert drive.run.step is RunStep.REJOIN
+    assert drive.run_step() is RunStep.REJOIN
     drive.new_boot(1)
     assert done(drive)
 
@@ -212,7 +213,7 @@ def test_who_was_only_cut_off_is_stopped_like_the_others_when_it_can_be_reached_
         drive.answer(1, SILENT)
         while not drive.asked(1):
             drive.wait(1, heard=(0,))
-    assert drive.run.step is RunStep.REJOIN
+    assert drive.run_step() is RunStep.REJOIN
     drive.answer(1, seen(drive.run.instance, drive.key(1), drive.now, NORMAL, epoch=drive.run.base_epoch))
     assert drive.asked(1) == "prepare"
     assert done(drive)
@@ -229,7 +230,7 @@ def test_F21_who_is_heard_and_cannot_be_told_anything_is_not_waited_for() -> Non
             drive.answer(0, drive.willing(0, drive.pending[drive.key(0)].request))
         if drive.asked(1):
             drive.answer(1, SILENT)
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     assert "its heartbeats come" in drive.run.message
     assert drive.now - entered < 20.0
 
@@ -244,7 +245,7 @@ def test_a_member_that_dies_while_it_waits_is_not_taken_for_one_that_cannot_be_t
             drive.answer(2, NOBODY)
         if drive.asked(0):
             drive.answer(0, drive.willing(0, drive.pending[drive.key(0)].request))
-    assert drive.run.step is RunStep.REJOIN
+    assert drive.run_step() is RunStep.REJOIN
 
 
 # --- how it ends ------------------------------------------------------------------------------------------------
@@ -257,11 +258,11 @@ def test_after_the_time_the_containers_of_those_who_waited_restart(scope: Phase2
     drive = Drive.open(instance, settings=settings).to(RunStep.AWAIT)
     drive.heartbeat(1, INITIAL, boot_id="boot-1-2")
     entered = drive.now
-    while drive.run.step is RunStep.REJOIN:
+    while drive.run_step() is RunStep.REJOIN:
         drive.answer_all()
         drive.tick()
     assert drive.now - entered == settings.rejoin_timeout_sec
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     assert drive.sent("stop", "abort") == [("#0", "abort"), ("#2", "abort")]
     assert "10.0.0.2:1026 is not back after 300 s" in drive.run.message
     drive.answer_all()
@@ -275,7 +276,7 @@ def test_everybody_is_polled_while_they_wait() -> None:
     drive = waiting(3)
     silent = {0: 0.0, 2: 0.0}
     last = dict.fromkeys(silent, drive.now)
-    while drive.run.step is RunStep.REJOIN:
+    while drive.run_step() is RunStep.REJOIN:
         drive.tick()
         for index in silent:
             if drive.asked(index) == "probe":
@@ -291,14 +292,17 @@ def test_when_all_are_here_it_waits_for_its_turn_however_long_that_takes() -> No
     run, _ = plan.step(drive.run, Registered(drive.key(1), newcomer.boot_id, newcomer), drive.now)
     assert plan.wants_turn(run)
     assert not plan.has_turn(run)
+    now = drive.now
     for _ in range(200):  # polled all the while, so that nobody's freeze ends
-        now = plan.deadline(run)
-        assert now is not None
+        due = plan.deadline(run)
+        assert due is not None
+        now = due
         run, actions = plan.step(run, Tick(), now)
         for send in (action for action in actions if isinstance(action, Send)):
             told = drive.willing([row.key for row in run.rows].index(send.member), send.request)
-            seen_now = replace(told, boot_id=run.members[send.member].member.boot_id, prepared=True)  # type: ignore[type-var]
-            run, _ = plan.step(run, Answered(send.member, send.number, seen_now), now)  # type: ignore[arg-type]
+            assert isinstance(told, Observation)
+            seen_now = replace(told, boot_id=run.members[send.member].member.boot_id, prepared=True)
+            run, _ = plan.step(run, Answered(send.member, send.number, seen_now), now)
     assert plan.wants_turn(run)
     run, _ = plan.step(run, TurnCame(), now)
     assert run.step is RunStep.PROBE
@@ -315,13 +319,13 @@ def test_one_lost_after_the_other_makes_nobody_wait_longer() -> None:
     entered = drive.now
     drive.wait(200, heard=(0, 2))
     drive.new_boot(2, observation=None)
-    assert drive.run.step is RunStep.REJOIN
+    assert drive.run_step() is RunStep.REJOIN
     drive.wait(50, heard=(0,))
     drive.new_boot(1)
     drive.wait(49, heard=(0,))
-    assert drive.run.step is RunStep.REJOIN
+    assert drive.run_step() is RunStep.REJOIN
     drive.wait(2, heard=(0,))
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     assert drive.now - entered <= 302.0
     assert "10.0.0.3:1026 is not back" in drive.run.message
 
@@ -333,11 +337,11 @@ def test_a_newcomer_that_is_lost_before_the_start_makes_nobody_wait_longer() -> 
     drive.new_boot(1)
     drive.to(RunStep.PREPARE)
     drive.refuse(1, ErrorCode.WRONG_BOOT)
-    while drive.run.step is RunStep.REJOIN:
+    while drive.run_step() is RunStep.REJOIN:
         drive.answer_all()
         drive.tick()
     assert drive.now - entered == REJOIN.rejoin_timeout_sec
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
 
 
 def test_a_newcomer_that_is_lost_again_is_waited_for_again() -> None:
@@ -373,13 +377,13 @@ def test_a_member_whose_new_boot_was_refused_before_the_run_is_not_waited_for() 
     instance = serving()
     members = tuple(replace(m, superseded=m.node_rank == 1) for m in instance.members)
     drive = Drive.open(replace(instance, members=members), LOST, settings=REJOIN)
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
 
 
 def test_a_newcomer_that_knows_only_restart_cannot_be_waited_with() -> None:
     drive = waiting()
     drive.new_boot(1, features=())
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     assert "knows only restart and abort" in drive.run.message
 
 
@@ -387,7 +391,7 @@ def test_peers_that_know_only_restart_follow_into_phase_two() -> None:
     drive = Drive.open(serving(features=(), boot_id=None), settings=REJOIN).to(RunStep.AWAIT)
     drive.wait(10, heard=(0,))
     drive.step(MemberSilent(drive.key(1)))
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
 
 
 @pytest.mark.parametrize("how", ["refuses", "fails", "hardware"])
@@ -402,14 +406,14 @@ def test_a_survivor_that_cannot_wait_ends_the_waiting_for_all(how: str) -> None:
             drive.answer(0, Accepted(Step.FAILED, drive.run.epoch, "boot-0-1", message="its tree does not end"))
         case "hardware":
             drive.step(Fault(drive.key(0), drive.run.base_epoch, "hardware: XID 79", hardware=True))
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
 
 
 def test_a_survivor_that_knows_a_higher_epoch_waits_in_one_more() -> None:
     drive = in_step(RunStep.PROBE)
     drive.heartbeat(1, INITIAL, boot_id="boot-1-2")
     drive.refuse(0, ErrorCode.STALE_EPOCH, epoch=40)
-    assert drive.run.step is RunStep.REJOIN
+    assert drive.run_step() is RunStep.REJOIN
     request = drive.pending[drive.key(0)].request
     assert isinstance(request, EngineRestartMsg)
     assert (request.epoch or 0) > 40
@@ -431,7 +435,7 @@ def test_phase_two_leaves_a_newcomer_alone_that_nobody_has_touched() -> None:
     drive = waiting(3)
     drive.new_boot(1, observation=None)
     drive.step(Fault(drive.key(2), drive.run.base_epoch, "hardware: XID 79", hardware=True))
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     assert drive.sent("stop", "abort") == [("#0", "abort"), ("#2", "abort")]
     drive.answer_all()
     drive.new_boot(0)
@@ -475,7 +479,7 @@ def test_a_container_that_crashes_over_and_over_ends_in_phase_two() -> None:
     for boot in range(2, 5):
         drive.to(RunStep.AWAIT)
         drive.new_boot(1, boot)
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     assert "3 relaunches without 600 s of service" in drive.run.message
     assert drive.run.budget.phase2s == 1
 
@@ -484,7 +488,7 @@ def test_with_the_budget_spent_nobody_waits() -> None:
     instance = joined(serving(), registration(1, boot_id="boot-1-2"))
     budget: Budget = replace(fresh_budget(instance), runs=3)
     drive = Drive.open(instance, LOST, budget=budget, settings=REJOIN)
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
 
 
 def test_without_the_switch_nobody_waits() -> None:

@@ -127,7 +127,7 @@ def test_S03_any_unreachable_supervisor_leads_to_phase_two() -> None:
         assert len(drive.sent("prepare")) == 0
         if drive.run.step is RunStep.PROBE:
             drive.tick()
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     assert drive.now - opened == 2.0, "refused: three tries a second apart"
 
 
@@ -135,7 +135,7 @@ def test_a_silent_supervisor_costs_eight_seconds_at_most() -> None:
     drive = Drive.open(serving())
     opened = drive.now
     drive.answer(0, drive.willing(0, drive.pending[drive.key(0)].request))
-    while drive.run.step is RunStep.PROBE:
+    while drive.run_step() is RunStep.PROBE:
         drive.tick()
     assert drive.now - opened <= 8.0
 
@@ -147,7 +147,7 @@ def test_two_failed_tries_are_forgiven() -> None:
         drive.answer(1, NOBODY)
         drive.tick()
     drive.answer(1, drive.willing(1, drive.pending[drive.key(1)].request))
-    assert drive.run.step is RunStep.PREPARE
+    assert drive.run_step() is RunStep.PREPARE
 
 
 def test_an_endpoint_that_is_normal_again_closes_the_run_untouched() -> None:
@@ -171,7 +171,7 @@ def test_the_death_report_that_comes_after_the_heartbeat_names_the_cause() -> No
     assert InstanceInactive("engine 1: killed by SIGKILL") in actions
     for index in range(2):
         drive.answer(index, seen(drive.run.instance, drive.key(index), drive.now))
-    assert drive.run.step is RunStep.PREPARE, "a process is dead, whatever the endpoints look like"
+    assert drive.run_step() is RunStep.PREPARE, "a process is dead, whatever the endpoints look like"
     drive.step(Fault(drive.key(0), base, "engine 0: killed by SIGTERM"))
     assert drive.run.cause.text == "engine 1: killed by SIGKILL", "the first"
 
@@ -202,7 +202,7 @@ def test_a_dead_engine_is_relaunched_even_if_all_look_normal() -> None:
     drive = Drive.open(instance)
     for index in range(2):
         drive.answer(index, seen(instance, drive.key(index), drive.now))
-    assert drive.run.step is RunStep.PREPARE
+    assert drive.run_step() is RunStep.PREPARE
 
 
 def test_a_leaving_member_ends_the_run_before_anybody_is_touched() -> None:
@@ -227,7 +227,7 @@ def test_prepare_repeats_while_the_answer_says_stopping_or_cleaning() -> None:
         while drive.asked(1) != "prepare":
             drive.tick()
     drive.answer_all()
-    assert drive.run.step is RunStep.START
+    assert drive.run_step() is RunStep.START
 
 
 @pytest.mark.parametrize("code", [ErrorCode.BUSY, ErrorCode.RESTORING])
@@ -238,12 +238,12 @@ def test_F14_busy_waits_until_the_prepare_deadline_and_kills_nobody(code: ErrorC
         while not drive.asked(1):
             drive.tick()
         drive.refuse(1, code)
-    assert drive.run.step is RunStep.PREPARE
-    while drive.run.step is RunStep.PREPARE:
+    assert drive.run_step() is RunStep.PREPARE
+    while drive.run_step() is RunStep.PREPARE:
         drive.tick()
         if drive.asked(1) == "prepare":
             drive.refuse(1, code)
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     assert drive.now - entered == SETTINGS.engine_relaunch_prepare_timeout_sec
 
 
@@ -286,7 +286,7 @@ def test_a_stale_epoch_again_and_again_is_hopeless() -> None:
     for _ in range(4):
         drive.to(RunStep.PREPARE)
         drive.refuse(1, ErrorCode.STALE_EPOCH, epoch=drive.run.epoch)
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
 
 
 @pytest.mark.parametrize("step", [RunStep.PREPARE, RunStep.START])
@@ -304,7 +304,7 @@ def test_a_member_that_cannot_be_reached_with_prepare_leads_to_phase_two() -> No
         while drive.asked(1) != "prepare":
             drive.tick()
         drive.answer(1, SILENT)
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
 
 
 def test_F11_a_prepared_member_is_polled_while_another_still_stops() -> None:
@@ -328,7 +328,7 @@ def test_F20_nobody_preempts_a_run_once_prepare_was_sent() -> None:
     drive.to(RunStep.PREPARE)
     assert not plan.preemptible(drive.run)
     drive.cancel(CancelKind.PREEMPT)
-    assert drive.run.step is RunStep.PREPARE
+    assert drive.run_step() is RunStep.PREPARE
     drive.to(RunStep.AWAIT)
 
 
@@ -347,12 +347,12 @@ def test_F12_everybody_is_polled_through_the_back_off() -> None:
     drive = Drive.open(instance, budget=replace(fresh_budget(instance), runs=2)).to(RunStep.BACKOFF)
     assert drive.run.backoff_sec == 60.0
     entered, polls = drive.now, [drive.now]
-    while drive.run.step is RunStep.BACKOFF:
+    while drive.run_step() is RunStep.BACKOFF:
         drive.tick()
         if drive.asked(1) == "probe":
             polls.append(drive.now)
             drive.answer_all(None)
-    assert drive.run.step is RunStep.START
+    assert drive.run_step() is RunStep.START
     assert drive.now - entered == 60.0
     assert max(b - a for a, b in pairwise(polls)) <= 5.0
 
@@ -375,7 +375,7 @@ def test_a_run_that_reads_the_epoch_again_is_paid_once() -> None:
 def test_F05_a_spent_budget_lets_every_container_restart() -> None:
     instance = serving()
     drive = Drive.open(instance, budget=replace(fresh_budget(instance), runs=3))
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     assert drive.sent() == [("#0", "stop"), ("#1", "stop")]
     saved = [action.budget.phase2s for action in drive.actions if isinstance(action, SaveBudget)]
     assert saved == [1]
@@ -428,7 +428,7 @@ def test_S05_a_start_that_is_not_answered_yet_may_have_been_dispatched(scope: Ph
     settings = replace(SETTINGS, engine_relaunch_phase2_scope=scope)
     drive = Drive.open(serving(3), settings=settings).to(RunStep.START)
     drive.refuse(1, ErrorCode.FAILED)
-    assert drive.run.step is RunStep.START
+    assert drive.run_step() is RunStep.START
     drive.answer(2, drive.willing(2, drive.pending[drive.key(2)].request))
     assert drive.sent("abort", "stop") == []
     drive.answer(0, SILENT)
@@ -440,7 +440,7 @@ def test_a_start_that_nobody_answers_is_waited_for_until_the_deadline() -> None:
     drive = Drive.open(serving(2)).to(RunStep.START)
     drive.refuse(1, ErrorCode.FAILED)
     drive.tick()
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
 
 
 @pytest.mark.seed("S05")
@@ -516,9 +516,9 @@ def test_F04_a_load_without_progress_ends_in_phase_two_for_all() -> None:
     drive.heartbeat(0, NORMAL)
     drive.heartbeat(1, INITIAL, progress_age_sec=0.0)
     drive.wait(599, heard=(0,))
-    assert drive.run.step is RunStep.AWAIT
+    assert drive.run_step() is RunStep.AWAIT
     drive.wait(2, heard=(0,))
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     assert drive.now - entered <= 601.0
     assert drive.sent("abort", "stop") == [("#0", "stop"), ("#1", "stop")]
 
@@ -529,9 +529,9 @@ def test_progress_moves_the_deadline_up_to_the_hard_cap() -> None:
     drive.heartbeat(0, INITIAL, progress_age_sec=1.0)
     drive.heartbeat(1, INITIAL, progress_age_sec=1.0)
     drive.wait(SETTINGS.start_hard_cap_sec - 1, heard=(0, 1))
-    assert drive.run.step is RunStep.AWAIT
+    assert drive.run_step() is RunStep.AWAIT
     drive.wait(2, heard=(0, 1))
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     assert drive.now - entered <= SETTINGS.start_hard_cap_sec + 1
 
 
@@ -540,7 +540,7 @@ def test_who_is_normal_and_waits_for_a_slower_member_does_not_stall() -> None:
     drive.heartbeat(0, NORMAL)
     drive.heartbeat(1, INITIAL, progress_age_sec=1.0)
     drive.wait(1000, heard=(0, 1))
-    assert drive.run.step is RunStep.AWAIT
+    assert drive.run_step() is RunStep.AWAIT
     drive.heartbeat(1, NORMAL)
     assert drive.run.outcome is Outcome.DONE
 
@@ -548,10 +548,10 @@ def test_who_is_normal_and_waits_for_a_slower_member_does_not_stall() -> None:
 def test_F15_the_second_death_of_the_old_epoch_is_absorbed() -> None:
     drive = Drive.open(serving())
     drive.step(Fault(drive.key(0), 4, "engine 0: killed"))
-    assert drive.run.step is RunStep.PROBE
+    assert drive.run_step() is RunStep.PROBE
     drive.to(RunStep.AWAIT)
     drive.step(Fault(drive.key(0), 4, "engine 0: killed"))
-    assert drive.run.step is RunStep.AWAIT
+    assert drive.run_step() is RunStep.AWAIT
 
 
 @pytest.mark.parametrize("how", ["report", "heartbeat", "poll", "failed"])
@@ -579,7 +579,7 @@ def test_an_engine_dead_again_with_the_budget_spent_is_phase_two() -> None:
     instance = serving()
     drive = Drive.open(instance, budget=replace(fresh_budget(instance), runs=2)).to(RunStep.AWAIT)
     drive.step(Fault(drive.key(1), drive.run.epoch, "engine 1: killed"))
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
 
 
 def test_polls_that_fail_mean_nothing_while_heartbeats_come() -> None:
@@ -592,8 +592,8 @@ def test_polls_that_fail_mean_nothing_while_heartbeats_come() -> None:
         for index in range(2):
             if drive.asked(index):
                 drive.answer(index, SILENT)
-    assert drive.run.step is RunStep.AWAIT
-    while drive.run.step is RunStep.AWAIT:
+    assert drive.run_step() is RunStep.AWAIT
+    while drive.run_step() is RunStep.AWAIT:
         drive.wait(1, heard=(0,))
         if drive.asked(1):
             drive.answer(1, SILENT)
@@ -610,9 +610,9 @@ def test_when_nobody_is_heard_loading_goes_on_for_it_may_be_us_who_are_cut_off()
             drive.step(MemberSilent(drive.key(index)))
             if drive.asked(index):
                 drive.answer(index, SILENT)
-    assert drive.run.step is RunStep.AWAIT
+    assert drive.run_step() is RunStep.AWAIT
     drive.heartbeat(0, INITIAL)
-    while drive.run.step is RunStep.AWAIT:
+    while drive.run_step() is RunStep.AWAIT:
         drive.wait(1, heard=(0,))
         if drive.asked(1):
             drive.answer(1, SILENT)
@@ -628,7 +628,7 @@ def test_F03_a_member_in_another_boot_ends_every_step_at_once(step: RunStep, how
     instance = serving()
     drive = Drive.open(instance, budget=replace(fresh_budget(instance), runs=1)).to(step)
     drive.lose(how)
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     words = {word for node, word in drive.sent("abort", "stop") if node == "#0"}
     assert words == {"abort" if step in (RunStep.PREPARE, RunStep.BACKOFF, RunStep.START) else "stop"}
 
@@ -637,7 +637,7 @@ def test_F03_a_run_on_a_broken_gang_stops_the_survivors() -> None:
     instance = joined(serving(3), registration(2, 3, boot_id="boot-2-2"))
     drive = Drive.open(instance)
     assert drive.sent() == [("#0", "stop"), ("#1", "stop")]
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     drive.answer_all()
     drive.new_boot(0)
     drive.new_boot(1)
@@ -650,7 +650,7 @@ def test_an_unreachable_member_is_asked_before_anybody_is_stopped() -> None:
     instance = unreachable(instance, second.key, 50.0)
     instance = observe(instance, first.key, seen(instance, first.key, 51.0))
     drive = Drive.open(instance, heard=False)
-    assert drive.run.step is RunStep.PHASE2, "the registry has asked it already"
+    assert drive.run_step() is RunStep.PHASE2, "the registry has asked it already"
     assert ("#0", "stop") in drive.sent()
 
 
@@ -788,7 +788,7 @@ def test_a_member_that_leaves_in_the_middle_takes_the_others_into_phase_two() ->
     drive = Drive.open(serving()).to(RunStep.AWAIT)
     drive.heartbeat(1, INITIAL, leaving=True)
     assert "is leaving" in drive.run.message
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
 
 
 def test_an_overtaken_heartbeat_says_nothing() -> None:
@@ -807,7 +807,7 @@ def test_a_word_said_before_the_start_says_nothing_about_what_was_started() -> N
         drive.answer(index, seen(instance, drive.key(index), drive.now))
     drive.now += 0.5
     drive.answer_all()
-    assert drive.run.step is RunStep.AWAIT
+    assert drive.run_step() is RunStep.AWAIT
     drive.heartbeat(0, NORMAL, epoch=0)
     assert drive.run.outcome is None
     drive.heartbeat(1, NORMAL, epoch=0)
@@ -821,13 +821,13 @@ def test_start_answered_for_another_epoch_is_not_accepted() -> None:
         while drive.asked(1) != "start":
             drive.tick()
         drive.answer(1, Accepted(Step.LOADING, 4, "boot-1-1"))
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
 
 
 def test_prepare_answered_with_failed_is_hopeless() -> None:
     drive = Drive.open(serving()).to(RunStep.PREPARE)
     drive.answer(1, Accepted(Step.FAILED, 5, "boot-1-1", message="port 10000 is taken"))
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     assert "port 10000 is taken" in drive.run.message
 
 
@@ -835,7 +835,7 @@ def test_a_refused_poll_is_an_unanswered_one() -> None:
     drive = Drive.open(serving())
     drive.answer(0, drive.willing(0, drive.pending[drive.key(0)].request))
     drive.refuse(1, ErrorCode.FAILED)
-    assert drive.run.step is RunStep.PROBE
+    assert drive.run_step() is RunStep.PROBE
     drive.tick()
     assert drive.asked(1) == "probe"
 
@@ -858,13 +858,13 @@ def test_events_of_strangers_and_a_second_cancel_change_nothing() -> None:
     drive.cancel(CancelKind.ABORT)
     assert drive.cancel(CancelKind.ABORT) == ()
     assert drive.cancel(CancelKind.SUSPEND) == ()
-    assert drive.run.step is RunStep.CLEANUP
+    assert drive.run_step() is RunStep.CLEANUP
 
 
 def test_the_same_registration_again_is_no_new_boot() -> None:
     drive = Drive.open(serving()).to(RunStep.PREPARE)
     drive.step(Registered(drive.key(1), "boot-1-1", drive.run.rows[1].member))
-    assert drive.run.step is RunStep.PREPARE
+    assert drive.run_step() is RunStep.PREPARE
 
 
 def test_an_endpoint_normal_in_another_epoch_has_not_recovered() -> None:
@@ -872,7 +872,7 @@ def test_an_endpoint_normal_in_another_epoch_has_not_recovered() -> None:
     drive = Drive.open(instance, replace(FAULT, endpoint_abnormal=True))
     drive.answer(0, seen(instance, drive.key(0), drive.now))
     drive.answer(1, seen(instance, drive.key(1), drive.now, epoch=3))
-    assert drive.run.step is RunStep.PREPARE
+    assert drive.run_step() is RunStep.PREPARE
 
 
 # --- members that know only restart and abort -----------------------------------------------------------------
@@ -891,14 +891,14 @@ def test_conflict_on_the_retry_of_our_own_restart_counts_as_accepted() -> None:
     drive.answer(1, SILENT)
     drive.tick()
     drive.refuse(1, ErrorCode.BUSY)
-    assert drive.run.step is RunStep.AWAIT
+    assert drive.run_step() is RunStep.AWAIT
 
 
 def test_conflict_without_a_time_out_is_somebody_elses_restart() -> None:
     drive = Drive.open(serving(features=(), boot_id=None)).to(RunStep.START)
     drive.answer(0, Accepted(Step.STARTING))
     drive.refuse(1, ErrorCode.BUSY)
-    assert drive.run.step is RunStep.START
+    assert drive.run_step() is RunStep.START
 
 
 def test_a_cold_gang_of_the_reference_form_gets_its_start_command() -> None:
@@ -935,7 +935,7 @@ def test_a_device_that_is_gone_leads_to_phase_two_at_once() -> None:
     instance = serving()
     cause = Cause(RunReason.FAULT, "hardware: XID 79", reporter=instance.members[1].key, hardware=True)
     drive = Drive.open(instance, cause)
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     assert "hardware: XID 79" in drive.run.message
 
 
@@ -943,7 +943,7 @@ def test_a_device_that_is_gone_leads_to_phase_two_at_once() -> None:
 def test_a_device_found_gone_during_the_run_ends_what_is_tried_in_place(step: RunStep) -> None:
     drive = Drive.open(serving()).to(step)
     drive.step(Fault(drive.key(1), drive.run.base_epoch, "hardware: XID 79", hardware=True))
-    while drive.run.step is step:  # from START on the answers under way are waited for
+    while drive.run_step() is step:  # from START on the answers under way are waited for
         drive.tick()
-    assert drive.run.step is RunStep.PHASE2
+    assert drive.run_step() is RunStep.PHASE2
     assert "hardware: XID 79" in drive.run.message

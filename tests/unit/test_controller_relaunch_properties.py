@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from controller.model.budget import Budget
 from controller.model.instance import Instance, InstanceStatus, activate, begin_epoch, deactivate, observe, unreachable
 from controller.model.member import Member, Observation
 from controller.model.need import run_needed
@@ -40,6 +39,8 @@ from controller.model.relaunch.exchange import (
     SaveBudget,
     Send,
     StepDown,
+    Tick,
+    TurnCame,
 )
 from controller.model.relaunch.run import Cause, Outcome, RunReason, RunStep
 from controller.model.settings import OnMemberLost, Phase2Scope, RelaunchSettings
@@ -194,7 +195,7 @@ class RunMachine(RuleBasedStateMachine):
             self.heartbeat(supervisor.rank)
         for send in self._pending() if self._running() else ():
             supervisor = self._supervisor(send)
-            if supervisor.alive and self.drive.pending.pop(send.member, None):
+            if supervisor.alive and self.drive.pending.pop(send.member, None) is not None:
                 self._feed(Answered(send.member, send.number, supervisor.handle(send.request, self.now)))
 
     @rule()
@@ -310,9 +311,9 @@ class RunMachine(RuleBasedStateMachine):
             case Journal():
                 self.journal = action
             case SaveBudget(budget, _):
-                self.budget: Budget = budget
+                self.budget = budget
             case EpochBegins(epoch, _):
-                self.instance: Instance = begin_epoch(self.instance, epoch)
+                self.instance = begin_epoch(self.instance, epoch)
             case InstanceInactive(reason):
                 self.instance = deactivate(self.instance, reason, self.now)
             case InstanceActive(record, reason):
@@ -387,7 +388,7 @@ class RunMachine(RuleBasedStateMachine):
         run, now, ticks = self.drive.run, self.now, 0
         while run.outcome is None:
             now = max(now, plan.deadline(run) or now)
-            run, _ = plan.step(run, plan.TurnCame() if plan.wants_turn(run) else plan.Tick(), now)
+            run, _ = plan.step(run, TurnCame() if plan.wants_turn(run) else Tick(), now)
             ticks += 1
             assert ticks < MAX_TICKS, f"{run.step} hangs"
 

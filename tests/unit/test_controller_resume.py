@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.model.budget import Budget
-from controller.model.instance import Instance, InstanceStatus, begin_epoch, observe
+from controller.model.instance import Instance, InstanceStatus, Verdict, begin_epoch, observe
 from controller.model.member import Observation
 from controller.model.need import run_needed
 from controller.model.relaunch import plan
@@ -296,7 +296,7 @@ def test_F18_the_epoch_of_a_gang_that_serves_is_taken_over() -> None:
     assert (instance.epoch, instance.highest_epoch) == (9, 9)
     assert run_needed(instance, SETTINGS) is None
     verdict = judge(instance, False, NOW, INSTANCE_SETTINGS)
-    assert verdict is not None
+    assert isinstance(verdict, Verdict)
     assert verdict.event == "normal"
 
 

@@ -48,8 +48,10 @@ def test_rank_0_cannot_be_taken_away_and_one_rank_cannot_be_shared() -> None:
     assert "one data-parallel rank" in str(new_size(sick(gang(dp_size=1), 3)))
 
 
-def prefill(number: int, nodes: int = 1, status: InstanceStatus = InstanceStatus.ACTIVE, **changes: str) -> Instance:
-    instance = serving(nodes, role="prefill", **changes)
+def prefill(
+    number: int, nodes: int = 1, status: InstanceStatus = InstanceStatus.ACTIVE, model: str = "llama-70b"
+) -> Instance:
+    instance = serving(nodes, role="prefill", model_name=model)
     return replace(instance, id=number, key=InstanceKey("default", f"prefill-{number}"), status=status)
 
 
@@ -75,7 +77,7 @@ def test_one_is_always_kept() -> None:
 
 
 def test_only_its_own_model_s_prefill_instances_give_way() -> None:
-    strangers = [prefill(1, model_name="other"), prefill(2, model_name="other")]
+    strangers = [prefill(1, model="other"), prefill(2, model="other")]
     elsewhere = [
         replace(prefill(3), key=InstanceKey("elsewhere", "p")),
         replace(prefill(4), key=InstanceKey("elsewhere", "q")),

@@ -181,7 +181,11 @@ def test_plain_keys(tmp_path: Path) -> None:
     assert {(limit.name, limit.soft, limit.hard) for limit in execution.limits} == {
         ("NOFILE", 1024, 4096), ("CORE", float("inf"), float("inf")),
     }  # fmt: skip
-    assert (execution.nice, execution.oom_score_adjust, execution.cpu_affinity) == (-5, -100, {0, 1, 3, 4, 5})
+    assert (execution.nice, execution.oom_score_adjust, execution.cpu_affinity) == (
+        -5,
+        -100,
+        frozenset({0, 1, 3, 4, 5}),
+    )
     assert (execution.io_scheduling_class, execution.working_directory) == ("idle", "/srv/web")
     assert (service_.logging.stdout, service_.logging.stderr) == ("file:/var/log/web.log", "prefix")
     assert (service_.restart.limit_interval_sec, service_.restart.limit_burst) == (120, 9)

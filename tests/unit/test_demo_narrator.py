@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -91,12 +92,12 @@ def test_lines_of_several_pods_come_in_the_order_of_their_times(tmp_path: Path) 
 
     for log in logs.values():
         log.touch()
-    book = LogBook({name: lambda log=log: [log] for name, log in logs.items()})  # type: ignore[misc]
+    book = LogBook({name: partial(list, [log]) for name, log in logs.items()})
     write("pod0", "second", 2)
     assert book.read(before=0.0) == []  # held back: it is younger
     write("pod1", "first", 1)
     write("pod1", "third", 3)
-    with logs["pod1"].open("a") as log:
-        log.write("unfinished")
+    with logs["pod1"].open("a") as file:
+        file.write("unfinished")
     assert [one.record.message for one in book.read(before=float("inf")) if one.record] == ["first", "second", "third"]
     assert [one.number for one in book.of("pod1")] == [0, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from supervisor.engine.model import progress
 from supervisor.engine.model.commands import PREPARED_STEPS, SPAWNED_STEPS, Accepted, Command
+from supervisor.engine.model.condition import Recovered, Restoring
 from supervisor.engine.model.operation import ABORTED_RUNS_KEPT, EndSupervisor, OperationSettings, RecoverEngine
 from supervisor.wire import Action, EngineRestartMsg, ErrorCode, RecoveryState, Step, StopMsg
 from tests.support.operations import (
@@ -63,7 +65,7 @@ def test_a_newer_epoch_is_accepted_in_every_step_and_overtakes_what_is_in_progre
     assert rig.state.serial == serial + 1
     assert not rig.state.dead
     assert rig.state.error is None
-    assert rig.frozen
+    assert rig.is_frozen()
     assert len(rig.prepares) == before + 1
     assert rig.prepares[-1].serial == rig.state.serial
 
@@ -129,11 +131,11 @@ def test_a_placement_may_move_the_pod_to_another_instance() -> None:
 @pytest.mark.parametrize("command", [restart(), *NEWER])
 def test_while_a_snapshot_is_restored_no_relaunch_begins_and_afterwards_it_does(command: Command) -> None:
     rig = rig_at(Step.LOADING)
-    rig.feed(progress.Restoring(0, under_way=True))
-    rig.feed(progress.Restoring(1, under_way=True))
-    rig.feed(progress.Restoring(0, under_way=False))
+    rig.feed(Restoring(0, under_way=True))
+    rig.feed(Restoring(1, under_way=True))
+    rig.feed(Restoring(0, under_way=False))
     assert unchanged(rig, command) is ErrorCode.RESTORING
-    rig.feed(progress.Restoring(1, under_way=False))
+    rig.feed(Restoring(1, under_way=False))
     if command == restart():
         rig.loaded()  # it names no epoch, and so waits for its turn
     rig.accepted(command)
@@ -142,7 +144,7 @@ def test_while_a_snapshot_is_restored_no_relaunch_begins_and_afterwards_it_does(
 @pytest.mark.seed("S10")
 def test_a_snapshot_being_restored_stands_in_the_way_of_nothing_else() -> None:
     rig = rig_at(Step.LOADING)
-    rig.feed(progress.Restoring(0, under_way=True))
+    rig.feed(Restoring(0, under_way=True))
     rig.accepted(start(2, "run-2"))  # the same again joins
     rig.accepted(abort("run-2"))
     rig.wait(60)
@@ -212,8 +214,8 @@ def test_leaving(command: Command) -> None:
 
 
 @pytest.mark.parametrize("build", [prepare, restart, start])
-def test_the_epochs_of_a_message_must_agree(build: object) -> None:
-    command = build(2, "run-2", start=placement(epoch=9))  # type: ignore[operator]
+def test_the_epochs_of_a_message_must_agree(build: Callable[..., EngineRestartMsg]) -> None:
+    command = build(2, "run-2", start=placement(epoch=9))
     rig = rig_at(Step.PREPARED) if build is start else rig_at(Step.DONE)
     assert unchanged(rig, command) is ErrorCode.MALFORMED
 
@@ -234,7 +236,8 @@ def test_the_same_prepare_again_joins(step: Step) -> None:
 @pytest.mark.seed("S10")
 def test_the_same_restart_again_never_restarts_twice() -> None:
     rig = rig_at(Step.DONE)
-    for go in (lambda: None, rig.stopped, rig.clean, rig.spawned, rig.loaded):
+    rig.accepted(restart(2, "run-2"))
+    for go in (rig.stopped, rig.clean, rig.spawned, rig.loaded):
         go()
         rig.accepted(restart(2, "run-2"))
     assert rig.state.step is Step.DONE
@@ -483,7 +486,7 @@ def test_abort_by_step(step: Step, after: Step, will_exit: bool, unnamed: bool) 
     rig = rig_at(step)
     accepted = rig.accepted(abort(None if unnamed else "run-2"))
     assert rig.state.step is after
-    assert not rig.frozen
+    assert not rig.is_frozen()
     assert accepted == Accepted(rig.state.epoch, frozenset(Step), will_exit=will_exit)
     assert rig.reports[-1].level == "warning"
 
@@ -516,7 +519,7 @@ def test_a_dead_engine_s_abort_promises_the_exit() -> None:
     rig.died()
     rig.report_accepted(run_id="run-2")
     assert rig.accepted(abort("run-2")).will_exit is True
-    assert not rig.frozen
+    assert not rig.is_frozen()
 
 
 def test_a_held_engine_is_not_counted_so_its_abort_promises_nothing() -> None:
@@ -571,7 +574,7 @@ def test_an_abort_of_another_run_leaves_this_one_s_freeze() -> None:
     rig.died()
     rig.report_accepted(run_id="run-2")
     rig.accepted(abort("run-3"))
-    assert rig.frozen
+    assert rig.is_frozen()
 
 
 def test_an_abort_lifts_the_freeze_that_a_pending_recovery_began() -> None:
@@ -580,7 +583,7 @@ def test_an_abort_lifts_the_freeze_that_a_pending_recovery_began() -> None:
     rig.died()
     rig.report_accepted(run_id=None)
     assert rig.accepted(abort("run-2")).will_exit is True
-    assert not rig.frozen
+    assert not rig.is_frozen()
 
 
 @pytest.mark.seed("S07")
@@ -589,9 +592,9 @@ def test_an_abort_lifts_the_freeze_that_followed_a_failed_relaunch() -> None:
     rig = rig_at(Step.LOADING)
     rig.died()
     rig.report_accepted(run_id="run-3")
-    assert rig.frozen
+    assert rig.is_frozen()
     assert rig.accepted(abort("run-3")).will_exit is True
-    assert not rig.frozen
+    assert not rig.is_frozen()
 
 
 @pytest.mark.seed("S10")
@@ -688,7 +691,7 @@ def test_a_stop_of_the_aborted_run_is_taken() -> None:
 def test_only_relaunches_are_counted_and_announced() -> None:
     rig = Rig()
     rig.start_cold()
-    assert rig.starts[-1].relaunch is None
+    assert [start.relaunch for start in rig.starts] == [None]
     for number in (1, 2, 3):
         rig.accepted(restart(reason="engine 0 was killed by SIGKILL"))
         assert rig.state.relaunch_count == number - 1, "not before the old engine is gone"
@@ -740,7 +743,7 @@ def test_recover_asks_the_engine_and_touches_neither_step_nor_freeze() -> None:
     assert rig.accepted(recover(1)).recovery == 1  # the same again joins
     assert len(rig.actions) == done
     assert rig.refused(recover(1, "recovery-2")) is ErrorCode.BUSY
-    rig.feed(progress.Recovered(1, None))
+    rig.feed(Recovered(1, None))
     assert rig.accepted(recover(1, "recovery-2")).recovery == 2
 
 
@@ -772,13 +775,13 @@ def test_what_an_overtaken_recovery_reports_is_not_the_next_one_s() -> None:
     rig = rig_at(Step.DONE, RECOVERS)
     rig.accepted(recover(1))
     rig.accepted(prepare(2, "run-2"))
-    assert rig.state.recovery is None
+    assert (rig.state.step, rig.state.recovery) == (Step.STOPPING, None)
     rig.stopped()
     rig.clean()
     rig.accepted(start(2, "run-2"))
     rig.spawned()
     rig.loaded()
     assert rig.accepted(recover(2, "recovery-2")).recovery == 2
-    rig.feed(progress.Recovered(1, "broken off"))
+    rig.feed(Recovered(1, "broken off"))
     assert rig.state.recovery is not None
     assert rig.state.recovery.state is RecoveryState.RUNNING

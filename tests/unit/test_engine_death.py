@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from supervisor.engine.endpoint_engine import exit_info, why_dead
 from supervisor.unit.events import Exited
 from supervisor.unit.restart import Ending, Result
-from supervisor.unit.state import Descent, Fault, SubState, Then, UnitState
+from supervisor.unit.state import Descent, Fault, Then, UnitState
+from supervisor.unit.states import SubState
 from supervisor.wire import ExitInfo
 
 FIRST_ENDED = Ending(

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.engine.model import freeze, progress
+from supervisor.engine.model.commands import Command
+from supervisor.engine.model.condition import DeviceLost
 from supervisor.engine.model.freeze import FreezeLimits
 from supervisor.wire import FaultCategory, Recovery, Step
 from tests.support.operations import (
@@ -34,7 +36,7 @@ def dead_rig() -> Rig:
 def frozen_rig(run_id: str | None = "run-2") -> Rig:
     rig = dead_rig()
     rig.report_accepted(run_id=run_id)
-    assert rig.frozen
+    assert rig.is_frozen()
     return rig
 
 
@@ -97,7 +99,7 @@ def test_hearing_never_shortens_and_never_passes_the_deadline(
 @pytest.mark.seed("S12")
 def test_death_alone_does_not_freeze() -> None:
     rig = dead_rig()
-    assert not rig.frozen
+    assert not rig.is_frozen()
     assert rig.state.freeze is None
 
 
@@ -109,7 +111,7 @@ def test_death_alone_does_not_freeze() -> None:
 def test_an_accepted_report_freezes_if_a_recovery_will_be_tried(recovery: Recovery, frozen: bool) -> None:
     rig = dead_rig()
     rig.report_accepted(recovery, "run-2")
-    assert rig.frozen is frozen
+    assert rig.is_frozen() is frozen
     assert rig.state.step is Step.DONE
     assert rig.reports[-1].level == ("info" if frozen else "warning")
 
@@ -148,16 +150,16 @@ def test_an_answer_that_an_abort_has_overtaken_does_not_freeze() -> None:
     rig = dead_rig()
     rig.accepted(abort("run-2"))
     rig.report_accepted(run_id="run-2")
-    assert not rig.frozen
+    assert not rig.is_frozen()
 
 
 def test_an_engine_that_died_while_loading_is_reported_and_freezes_like_any_other() -> None:
     rig = rig_at(Step.LOADING)
     rig.died()
     assert rig.state.step is Step.FAILED
-    assert not rig.frozen
+    assert not rig.is_frozen()
     rig.report_accepted(run_id="run-3")
-    assert rig.frozen
+    assert rig.is_frozen()
 
 
 @pytest.mark.parametrize("event", [progress.Leaving("SIGTERM"), progress.Held("an operator")])
@@ -187,7 +189,7 @@ def test_a_recovery_that_stays_pending_does_not_freeze_for_ever() -> None:
     frozen_sec = 0
     for _ in range(1000):
         rig.report_accepted(Recovery.PENDING)
-        frozen_sec += 5 if rig.frozen else 0
+        frozen_sec += 5 if rig.is_frozen() else 0
         rig.wait(5)
     assert frozen_sec == SETTINGS.freeze.duration_sec
 
@@ -207,7 +209,7 @@ def test_a_pending_recovery_that_becomes_a_run_gets_the_run_s_whole_freeze() -> 
 def test_a_lost_abort_and_a_silent_controller_cost_one_minute() -> None:
     rig = frozen_rig()
     rig.wait(59)
-    assert rig.frozen
+    assert rig.is_frozen()
     rig.wait(1)
     assert rig.state.freeze is None
     assert "silent for 60 s" in rig.reports[-1].message
@@ -219,7 +221,7 @@ def test_a_talking_controller_keeps_it_until_the_deadline_only() -> None:
     for _ in range(719):
         rig.feed(progress.ControllerHeard("run-2", 0))
         rig.wait(1)
-        assert rig.frozen
+        assert rig.is_frozen()
     rig.wait(1)
     assert rig.state.freeze is None
     assert "time is up" in rig.reports[-1].message
@@ -230,7 +232,7 @@ def test_a_freeze_that_is_over_protects_nobody_even_before_anyone_looked_at_the_
     rig = frozen_rig()
     rig.now += 60
     assert rig.state.freeze is not None
-    assert not rig.frozen
+    assert not rig.is_frozen()
     assert rig.state.freeze_remaining(rig.now) == 0.0
 
 
@@ -261,7 +263,7 @@ def test_hearing_begins_no_freeze() -> None:
 @pytest.mark.parametrize("step", [Step.DONE, *BUSY])
 def test_abort_ends_it_in_every_step(step: Step) -> None:
     rig = frozen_rig() if step is Step.DONE else rig_at(step)
-    assert rig.frozen
+    assert rig.is_frozen()
     rig.accepted(abort("run-2"))
     assert rig.state.freeze is None
 
@@ -277,7 +279,7 @@ def test_failure_ends_it_at_once(step: Step) -> None:
 
 def test_success_ends_it() -> None:
     rig = rig_at(Step.LOADING)
-    assert rig.frozen
+    assert rig.is_frozen()
     rig.loaded()
     assert rig.state.freeze is None
 
@@ -292,10 +294,10 @@ def test_hold_ends_it() -> None:
 
 
 @pytest.mark.parametrize("command", [prepare(2, "run-2"), restart(2, "run-2"), restart(), placement(epoch=2)])
-def test_an_accepted_prepare_or_restart_extends_it(command: object) -> None:
+def test_an_accepted_prepare_or_restart_extends_it(command: Command) -> None:
     rig = frozen_rig()
     rig.wait(40)
-    rig.accepted(command)  # type: ignore[arg-type]
+    rig.accepted(command)
     assert rig.state.freeze is not None
     assert rig.state.freeze.deadline == rig.now + 720
     assert rig.state.freeze.silent_at == rig.now + 60
@@ -309,7 +311,7 @@ def test_a_repeated_prepare_is_a_sign_of_life_and_no_extension() -> None:
     for _ in range(8):
         rig.wait(10)
         rig.accepted(prepare(2, "run-2"))
-    assert rig.frozen
+    assert rig.is_frozen()
     assert rig.state.freeze is not None
     assert rig.state.freeze.deadline == begun + 720
 
@@ -320,7 +322,7 @@ def test_polls_keep_the_member_that_waits_at_the_barrier() -> None:
     for _ in range(100):
         rig.wait(5)
         rig.feed(progress.ControllerHeard("run-2", 0))
-    assert rig.frozen
+    assert rig.is_frozen()
 
 
 @pytest.mark.seed("S11")
@@ -355,8 +357,8 @@ def test_a_refused_command_moves_nothing() -> None:
 # --- a device is gone ---------------------------------------------------------------------------------------------
 
 
-def lost(rig: Rig) -> progress.DeviceLost:
-    return progress.DeviceLost(0, rig.state.epoch, "hardware: engine: DeviceHealthProbe nvidia-smi: exit status 9")
+def lost(rig: Rig) -> DeviceLost:
+    return DeviceLost(0, rig.state.epoch, "hardware: engine: DeviceHealthProbe nvidia-smi: exit status 9")
 
 
 def test_a_device_that_is_gone_ends_the_freeze_and_no_answer_begins_another() -> None:
@@ -364,11 +366,11 @@ def test_a_device_that_is_gone_ends_the_freeze_and_no_answer_begins_another() ->
     rig.start_cold()
     rig.died()
     rig.report_accepted(run_id="run-2")
-    assert rig.frozen
+    assert rig.is_frozen()
     rig.feed(lost(rig))
-    assert not rig.frozen
+    assert not rig.is_frozen()
     rig.report_accepted(run_id="run-3")
-    assert not rig.frozen
+    assert not rig.is_frozen()
     rig.wait(600)
     rig.feed(progress.ReportUndelivered(1))
     assert rig.state.step is Step.DONE  # alone it is not relaunched either
@@ -382,11 +384,11 @@ def test_an_operation_that_has_begun_meanwhile_asks_for_the_device_itself() -> N
     rig.accepted(prepare(2, "run-2"))
     rig.feed(late)
     assert rig.state.device_fault is None
-    assert rig.frozen
+    assert rig.is_frozen()
     rig.stopped()
     rig.feed(progress.Broke(rig.state.serial, "hardware: gone", FaultCategory.HARDWARE))
     assert (rig.state.step, rig.state.category) == (Step.FAILED, FaultCategory.HARDWARE)
-    assert not rig.frozen
+    assert not rig.is_frozen()
     rig.accepted(prepare(3, "run-3"))
     assert (rig.state.category, rig.state.device_fault) == (None, None)
 

@@ -153,7 +153,7 @@ class Life(RuleBasedStateMachine):
             # I5: refused is without effect, but what was learned of terms and aborted runs.
             assert not actions
             learned = {"term": self.state.term, "aborted_runs": self.state.aborted_runs}
-            assert self.state == replace(before, **learned)  # type: ignore[arg-type]
+            assert self.state == replace(before, **learned)
         if is_stale(before, command):
             assert isinstance(decision, Refused), (command, decision)
         if is_unlearnable(before, command):

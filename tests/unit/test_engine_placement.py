@@ -17,7 +17,7 @@ ENGINE = Engine(base_port=10000, bootstrap_port=8998)
 
 
 def endpoint(**fields: Any) -> Endpoint:
-    return Endpoint(**{"id": 1, "ip": "10.0.0.2", "business_port": "10000", "mgmt_port": "10000"} | fields)
+    return replace(Endpoint(id=1, ip="10.0.0.2", business_port="10000", mgmt_port="10000"), **fields)
 
 
 def placement(**fields: Any) -> StartCmdMsg:

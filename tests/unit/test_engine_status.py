@@ -125,7 +125,7 @@ def test_a_dead_engine_keeps_its_status_in_a_freeze_whose_ticks_the_arbiter_does
     rig = rig_at(Step.DONE)
     rig.died()
     rig.report_accepted(run_id="run-2")
-    assert rig.frozen
+    assert rig.is_frozen()
     assert judged(rig, READY).status is EndpointStatus.ABNORMAL
 
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from supervisor.service.exits import EXITS_KEPT, TAIL_CHARACTERS, TAIL_LINES, ExitRecord, Exits, last_lines, may_be_oom
-from supervisor.unit.model import Command, Engine
+from supervisor.unit.model import Command, Engine, RestartSettings
 from supervisor.unit.model import Service as ServiceTable
-from supervisor.unit.restart import CleanExits, Ending, RestartSettings, Result, result_of_exit
+from supervisor.unit.restart import CleanExits, Ending, Result, result_of_exit
 from supervisor.unit.state import rules_of
 from supervisor.wire import ExitView
 from tests.support.services import unit
@@ -46,7 +46,7 @@ def test_everything_that_is_known_is_shown() -> None:
 
 def test_the_last_ones_are_kept() -> None:
     exits = Exits()
-    assert exits.last is None
+    assert (exits.last, [*exits]) == (None, [])
     for number in range(EXITS_KEPT + 5):
         exits.add(ExitRecord(CRASH, AT, epoch=number, oom_killed=False, log_tail=()))
     assert [record.epoch for record in exits] == [*range(5, EXITS_KEPT + 5)]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.model.instance import Hold, Holder, Instance, InstanceStatus
+from controller.model.instance import Hold, Holder, Instance, InstanceStatus, observe
 from controller.model.kubernetes.condition import MESSAGE_SEC, Condition, Reason, Written, due_at, wanted
-from tests.unit.controller_gang import assembled, observe, seen, serving
+from tests.unit.controller_gang import assembled, seen, serving
 
 ACTIVE = replace(serving(), status=InstanceStatus.ACTIVE, reason="all endpoints are normal")
 INACTIVE = replace(ACTIVE, status=InstanceStatus.INACTIVE, reason="engine 1 is dead")

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from controller.kubernetes.messages import PodObject, pod_of
 from controller.model import assembly
 from controller.model.assembly import Rejected
-from controller.model.instance import Hold, Holder, Instance, InstanceStatus, strand
+from controller.model.instance import Hold, Holder, Instance, InstanceStatus, observe, strand
 from controller.model.kubernetes.deletion import Admitted, Verdict, admitted, is_wanted, judge, untouched, withdrawn
 from controller.model.kubernetes.pods import Pod, PodRef, Pods, ref_of
 from controller.model.member import Member
 from controller.model.settings import FleetSettings, InstanceSettings
-from tests.unit.controller_gang import observe, registration, seen, serving
+from tests.unit.controller_gang import registration, seen, serving
 
 NOW = 10_000.0
 FLEET, SETTINGS = FleetSettings(), InstanceSettings()
@@ -39,11 +39,11 @@ def heard(instance: Instance, now: float) -> Instance:
     return instance
 
 
-def stranded(*indexes: int, size: int = 4, first: int = 0, **changes: object) -> Instance:
+def stranded(*indexes: int, size: int = 4, first: int = 0) -> Instance:
     """An instance that is INACTIVE, some of whose members did not come back."""
     served = serving(size)
     members = tuple(_in_pod(member, index, first) for index, member in enumerate(served.members))
-    instance = replace(served, members=members, status=InstanceStatus.INACTIVE, **changes)  # type: ignore[arg-type]
+    instance = replace(served, members=members, status=InstanceStatus.INACTIVE)
     return strand(instance, {members[index].key for index in indexes})
 
 
@@ -77,15 +77,16 @@ def test_who_is_stranded_and_silent_is_deleted_and_nobody_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    "instance",
     [
-        {"held": Hold(Holder.OPERATOR, "new cards")},
-        {"held": Hold(Holder.FLEET, "a shared cause")},
-        {"terminating": "by an operator"},
+        replace(stranded(1), held=Hold(Holder.OPERATOR, "new cards")),
+        replace(stranded(1), held=Hold(Holder.FLEET, "a shared cause")),
+        replace(stranded(1), terminating="by an operator"),
     ],
+    ids=["held by an operator", "held for the fleet", "being ended"],
 )
-def test_what_somebody_else_decides_about_is_theirs(changes: dict[str, object]) -> None:
-    assert allowed(stranded(1, **changes)) == []
+def test_what_somebody_else_decides_about_is_theirs(instance: Instance) -> None:
+    assert allowed(instance) == []
 
 
 @pytest.mark.parametrize("status", [InstanceStatus.ACTIVE, InstanceStatus.DELETED])
@@ -121,7 +122,7 @@ def test_it_is_asked_once_more_before_it_is_done() -> None:
     assert wanted_still(ref(1), stranded(1))
     assert not wanted_still(ref(1, "uid-of-the-next"), stranded(1))
     assert not wanted_still(ref(1), stranded(2))
-    assert not wanted_still(ref(1), stranded(1, held=Hold(Holder.OPERATOR, "")))
+    assert not wanted_still(ref(1), replace(stranded(1), held=Hold(Holder.OPERATOR, "")))
 
 
 def test_before_it_is_done_somebody_must_be_heard_still() -> None:

@@ -36,7 +36,7 @@ def loading(rules: Rules | None = None) -> Life:
 def stopping(rules: Rules | None = None) -> Life:
     life = Life(rules or Rules(stop=STOPS)).up()
     assert life.see(ev.StoppingByItself()) == ()
-    assert life.state.sub_state is SubState.STOPPING
+    assert life.sub_state() is SubState.STOPPING
     return life
 
 
@@ -131,7 +131,7 @@ def test_its_exit_is_judged_as_any(how: ev.Exited, result: Result, sub_state: Su
     assert isinstance(ladder, ev.StopTree)
     assert ladder.grace_sec == 3.0
     life.see(ev.TreeGone(how))
-    assert life.state.sub_state is sub_state
+    assert life.sub_state() is sub_state
     assert life.state.last_ending is not None
     assert life.state.last_ending.result is result
     assert "after it said that it stops" in life.state.last_ending.cause
@@ -183,14 +183,14 @@ def test_what_does_not_end_in_time_is_killed_and_has_failed() -> None:
     life.see(ev.TreeGone(KILLED))
     assert life.state.last_ending is not None
     assert life.state.last_ending.result is Result.TIMEOUT
-    assert life.state.sub_state is SubState.FAILED
+    assert life.sub_state() is SubState.FAILED
 
 
 def test_a_stop_that_is_asked_for_joins_it() -> None:
     life = stopping()
     life.wait(10.0)
     assert life.see(STOP) == ()
-    assert life.state.sub_state is SubState.STOPPING
+    assert life.sub_state() is SubState.STOPPING
     life.wait(5.0)
     (ladder,) = life.see(ev.Exited(4, None))
     assert isinstance(ladder, ev.StopTree)
@@ -222,14 +222,14 @@ def test_it_may_hand_over_while_it_stops() -> None:
 def test_who_stops_before_it_was_ready_has_failed_whatever_its_code() -> None:
     life = loading(Rules(stop=STOPS, restart=NEVER_AGAIN))
     life.see(ev.StoppingByItself(), ev.Exited(0, None), ev.TreeGone(ev.Exited(0, None)))
-    assert life.state.sub_state is SubState.FAILED
+    assert life.sub_state() is SubState.FAILED
     assert "before it was ready" in life.state.reason
 
 
 def test_a_oneshot_that_stops_does_what_it_was_started_for() -> None:
     life = Life(Rules(type=ServiceType.ONESHOT))
     life.see(ev.Start("boot"), ev.DependenciesMet(), ev.Spawned(10, awaits_ready=False), ev.StoppingByItself())
-    assert life.state.sub_state is SubState.LOADING
+    assert life.sub_state() is SubState.LOADING
     life.see(ev.Exited(0, None), ev.TreeGone(ev.Exited(0, None)))
     assert life.state.completed
 
@@ -244,7 +244,7 @@ def test_exec_stop_is_not_run_beside_it_and_exec_stop_post_is_run_after_it() -> 
 
 def test_an_engine_that_stops_by_itself_is_dead_when_it_has_ended_and_not_before() -> None:
     life = stopping(Rules(stop=STOPS, restart=NEVER_AGAIN, clean_exits=CleanExits.NEVER))
-    assert life.state.fault is None
+    assert (life.state.pid, life.state.fault) == (10, None)
     life.see(ev.Exited(0, None))
     assert life.state.fault is not None
     assert life.state.fault.result is Result.EXIT_CODE
@@ -296,12 +296,12 @@ def test_a_watchdog_that_is_triggered_ends_the_unit_as_one_that_runs_out(life: L
 def test_a_triggered_watchdog_is_no_liveness_probe() -> None:
     life = Life(replace(WATCHED, liveness_action=LivenessAction.REPORT)).up()
     life.see(ev.WatchdogTriggered())
-    assert life.state.sub_state is SubState.STOP_TERM
+    assert life.sub_state() is SubState.STOP_TERM
 
 
 def test_a_restore_that_triggers_its_watchdog_is_followed_by_a_cold_start() -> None:
     life = loading(replace(WATCHED, restores=True))
-    assert life.state.sub_state is SubState.RESTORING
+    assert life.sub_state() is SubState.RESTORING
     life.see(ev.WatchdogTriggered())
     assert life.state.falls_back
 
@@ -313,7 +313,7 @@ def test_a_restore_that_triggers_its_watchdog_is_followed_by_a_cold_start() -> N
 def test_what_it_reported_stands_in_the_cause(stops: bool) -> None:
     life = Life(Rules(restart=NEVER_AGAIN)).up()
     life.see(ev.ErrorReported("ENOENT (No such file or directory)"))
-    assert life.state.sub_state is SubState.READY
+    assert life.sub_state() is SubState.READY
     if stops:
         life.see(ev.StoppingByItself())
     life.see(ev.Exited(2, None), ev.TreeGone(ev.Exited(2, None)))

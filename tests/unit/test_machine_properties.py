@@ -51,7 +51,7 @@ graces = st.sampled_from([None, 0.0, 1.0, 100.0])
 class UnitLife(RuleBasedStateMachine):
     @initialize(rules=rules)
     def unit(self, rules: Rules) -> None:
-        self.rules = rules
+        self.unit_rules = rules
         self.state = UnitState()
         self.now = 0.0
         self.jitter = 0.0
@@ -66,7 +66,7 @@ class UnitLife(RuleBasedStateMachine):
 
     def happen(self, event: Event) -> None:
         before = self.state
-        self.state, actions = step(self.rules, self.state, event, self.now, self.jitter)
+        self.state, actions = step(self.unit_rules, self.state, event, self.now, self.jitter)
         if self.state.sub_state is not SubState.WAITING:
             self.awaiting_dependencies = False
         for action in actions:
@@ -158,7 +158,7 @@ class UnitLife(RuleBasedStateMachine):
         if not works:
             self.happen(ev.SpawnFailed("no such file", 127))
             return
-        external = self.rules.type is ServiceType.EXTERNAL
+        external = self.unit_rules.type is ServiceType.EXTERNAL
         self.main_alive = self.tree_alive = not external
         self.happen(ev.Spawned(None if external else 1, awaits_ready))
 
@@ -260,7 +260,7 @@ class UnitLife(RuleBasedStateMachine):
             if state.sub_state in NO_DEADLINE:
                 return
             now = max(now, state.deadline)
-            state, _ = step(self.rules, state, ev.Tick(), now, 0.0)
+            state, _ = step(self.unit_rules, state, ev.Tick(), now, 0.0)
         raise AssertionError(f"stuck in {state.sub_state}")
 
 

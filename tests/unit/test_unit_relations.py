@@ -103,7 +103,7 @@ def test_what_was_stopped_for_its_sake_comes_back_with_it_and_no_sooner() -> Non
     book, _ = follow(graph, Book(), Change("a", UP, CRASHING), states)
     states["c"] = REST
     book, orders = follow(graph, book, Change("b", UP, CRASHING), states)
-    assert (orders, book.owed) == ((), {("c", "a"), ("c", "b")})
+    assert (orders, book.owed) == ((), frozenset({("c", "a"), ("c", "b")}))
     book, orders = follow(graph, book, Change("a", LOADING, UP), states)
     assert orders == ()
     book, orders = follow(graph, book, Change("b", LOADING, UP), states)
