@@ -162,9 +162,14 @@ class Cluster:
 
     network: Network
     kubelet: Kubelet
-    controller: KubeletPod
+    controllers: tuple[KubeletPod, ...]
     supervisors: tuple[KubeletPod, ...]
     http: httpx.AsyncClient
+
+    @property
+    def controller(self) -> KubeletPod:
+        """The only one, or the first."""
+        return self.controllers[0]
 
     async def from_controller(self, path: str) -> Any:
         """GET from the controller; the JSON, or None while it cannot be reached or does not lead yet."""
@@ -198,7 +203,7 @@ class Cluster:
 
     def logs(self) -> str:
         """What every container of every life has written, for a failing test's message."""
-        kept = [self.controller, *self.supervisors]
+        kept = [*self.controllers, *self.supervisors]
         return "\n".join(f"--- {log}\n{log.read_text(errors='replace')}" for pod in kept for log in pod.logs)
 
     async def _get(self, url: str) -> Any:
@@ -253,4 +258,4 @@ async def running_cluster(
     in_pods = [await kubelet.start(pod, spec) for pod, spec in zip(network.pods, supervisors, strict=True)]
     # Everything is on this machine: the environment's proxies are for the world outside.
     async with httpx.AsyncClient(timeout=5.0, trust_env=False) as http:
-        yield Cluster(network, kubelet, in_hub, tuple(in_pods), http)
+        yield Cluster(network, kubelet, (in_hub,), tuple(in_pods), http)

@@ -210,6 +210,8 @@ class Kubelet:
         await self._probe_failed(kept, container, "liveness")
 
     async def _probe_failed(self, kept: KubeletPod, container: Container, probe: str) -> None:
+        if kept.removal_asked.is_set():
+            return  # Of a pod that is being deleted only readiness is asked.
         self.timeline.publish(ProbeKills(kept.pod.name, probe))
         await _stop(container, kept.spec.grace_period_sec)
 

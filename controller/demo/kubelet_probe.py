@@ -19,6 +19,7 @@ class HttpProbe:
     failure_threshold: int = 3
     success_threshold: int = 1
     initial_delay_sec: float = 0.0
+    scheme: str = "http"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Prober:
 
     def __init__(self, probe: HttpProbe, address: str) -> None:
         self._probe = probe
-        self._url = f"http://{address}:{probe.port}{probe.path}"
+        self._url = f"{probe.scheme}://{address}:{probe.port}{probe.path}"
         self._streak = Streak()
         self._next_at = trio.current_time() + probe.initial_delay_sec
         # As a kubelet does: a connection of its own for each question.

@@ -1,6 +1,10 @@
-"""A port on this machine's loopback that leads into a network of pods, for browsers and people."""
+"""A port on this machine's loopback that leads into a network of pods, for browsers and people.
+
+And `carry`, which takes one connection on to another address, for whoever listens elsewhere.
+"""
 
 import socket
+from functools import partial
 
 import trio
 
@@ -24,20 +28,21 @@ async def forward(
     listening.setblocking(False)
     with listening:
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
-
-        async def carry(near: trio.SocketStream) -> None:
-            try:
-                with trio.fail_after(CONNECT_TIMEOUT_SEC):
-                    far = await trio.open_tcp_stream(address, port)
-            except (OSError, trio.TooSlowError):
-                return
-            async with far, trio.open_nursery() as nursery:
-                nursery.start_soon(_copy, near, far)
-                nursery.start_soon(_copy, far, near)
-
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, carry, [listener])
+            nursery.start_soon(trio.serve_listeners, partial(carry, address=address, port=port), [listener])
             task_status.started(listening.getsockname()[1])
+
+
+async def carry(near: trio.SocketStream, *, address: str, port: int) -> None:
+    """Until both sides have ended. Returns at once when nobody answers there; the caller closes `near`."""
+    try:
+        with trio.fail_after(CONNECT_TIMEOUT_SEC):
+            far = await trio.open_tcp_stream(address, port)
+    except (OSError, trio.TooSlowError):
+        return
+    async with far, trio.open_nursery() as nursery:
+        nursery.start_soon(_copy, near, far)
+        nursery.start_soon(_copy, far, near)
 
 
 async def _copy(source: trio.SocketStream, target: trio.SocketStream) -> None:

@@ -14,7 +14,8 @@ import httpx
 import trio
 
 from controller.store.sqlite import FILE
-from tests.chaos.world import ETCD_PORT, World
+from tests.chaos.world import World
+from tests.support.real_etcd import etcd_url
 
 OPEN_RUNS = "SELECT job_name, count(*) FROM runs WHERE open GROUP BY job_name"
 OPEN_RUN = b"/podvisor/open-run/"
@@ -55,7 +56,7 @@ async def _in_etcd(world: World, name: str) -> Mapping[str, int] | None:
     keys = [base64.b64encode(key).decode() for key in (OPEN_RUN, OPEN_RUN[:-1] + b"0")]
     question = {"key": keys[0], "range_end": keys[1], "keys_only": True}
     try:
-        answer = await world.http.post(f"http://{world.pod(name).address}:{ETCD_PORT}/v3/kv/range", json=question)
+        answer = await world.http.post(f"{etcd_url(world.pod(name))}/v3/kv/range", json=question)
     except httpx.TransportError:
         return None
     if not answer.is_success:

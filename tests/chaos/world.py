@@ -30,10 +30,10 @@ from controller.demo.pod import Network, Pod
 from controller.demo.sandbox import open_network
 from tests.chaos.faults import Stage
 from tests.chaos.judgement import ENGINE_PORT, LOAD_SEC, jobs
+from tests.support.real_etcd import etcd_spec, etcd_url
 
 GANGS, PODS_OF_A_GANG = 2, 3
 BACK_OFF = BackOff().scaled(0.005)
-ETCD_PORT = 2379
 DISK = "disk"
 """Of each pod, for its state_dir or journal, which with its log takes some 6 MB."""
 DISK_BYTES = 32 << 20
@@ -186,30 +186,12 @@ def _centre(
     }
     specs, store = {}, {}
     if stage.etcd is not None:
-        specs[stage.etcd] = _etcd(pods[stage.etcd])
-        store = {"etcd": {"endpoints": [_etcd_url(pods[stage.etcd])], "lease_sec": 2}}
+        specs[stage.etcd] = etcd_spec(pods[stage.etcd])
+        store = {"etcd": {"endpoints": [etcd_url(pods[stage.etcd])], "lease_sec": 2}}
     for name in stage.controllers:
         own = {"state_dir": str(pods[name].volume / DISK), "store": "etcd" if store else "sqlite"}
         specs[name] = controller_spec(network, pod=pods[name], settings={**settings, **store, "controller": own})
     return specs
-
-
-def _etcd_url(pod: Pod) -> str:
-    return f"http://{pod.address}:{ETCD_PORT}"
-
-
-def _etcd(pod: Pod) -> ContainerSpec:
-    arguments = {
-        "data-dir": str(pod.volume / "etcd"),
-        "listen-client-urls": _etcd_url(pod),
-        "advertise-client-urls": _etcd_url(pod),
-        "log-level": "error",
-        "unsafe-no-fsync": "true",
-    }
-    program = shutil.which("etcd")
-    if program is None:
-        raise RuntimeError("no etcd here: install etcd-server")
-    return ContainerSpec([program, *(f"--{name}={value}" for name, value in arguments.items())], grace_period_sec=10)
 
 
 def _supervisors(stage: Stage, network: Network, pods: Mapping[str, Pod], engines: Engines) -> dict[str, ContainerSpec]:

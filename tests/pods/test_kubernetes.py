@@ -90,7 +90,7 @@ async def cluster(pods: PodsFactory, kubelet: Kubelet) -> AsyncIterator[Stage]:
         controller = await kubelet.start(network.hub, controller_spec(network, settings=settings))
         async with httpx.AsyncClient(timeout=5.0, trust_env=False) as http:
             supervisors = tuple(node.running[place.name] for place in network.pods)
-            running = Cluster(network, kubelet, controller, supervisors, http)
+            running = Cluster(network, kubelet, (controller,), supervisors, http)
             try:
                 yield Stage(running, node)
             except Exception as error:

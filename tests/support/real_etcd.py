@@ -1,4 +1,4 @@
-"""A real etcd of one node on loopback, with a directory and ports of its own; it ends with the block."""
+"""A real etcd of one node: on loopback, with a directory and ports of its own, or as the container of a pod."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ import httpx
 import pytest
 import trio
 
+from controller.demo.kubelet import ContainerSpec
+from controller.demo.pod import Pod
+
 PROGRAM = shutil.which("etcd")
 PATIENCE_SEC = 60.0
+POD_PORT = 2379
 
 needs_etcd = pytest.mark.skipif(PROGRAM is None, reason="no etcd here: install etcd-server")
 
@@ -96,6 +100,24 @@ async def _answers(client: httpx.AsyncClient) -> bool:
     except httpx.TransportError:
         return False
     return health == {"health": "true"}
+
+
+def etcd_url(pod: Pod) -> str:
+    return f"http://{pod.address}:{POD_PORT}"
+
+
+def etcd_spec(pod: Pod) -> ContainerSpec:
+    """Its data are on the pod's volume. Raises RuntimeError where there is no etcd."""
+    arguments = {
+        "data-dir": str(pod.volume / "etcd"),
+        "listen-client-urls": etcd_url(pod),
+        "advertise-client-urls": etcd_url(pod),
+        "log-level": "error",
+        "unsafe-no-fsync": "true",
+    }
+    if PROGRAM is None:
+        raise RuntimeError("no etcd here: install etcd-server")
+    return ContainerSpec([PROGRAM, *(f"--{name}={value}" for name, value in arguments.items())], grace_period_sec=10)
 
 
 @asynccontextmanager

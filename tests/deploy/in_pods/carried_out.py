@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.deploy.platforms import PlannedPod
 from tests.deploy.rendered import Manifests
 
 OFTEN = 10
-"""Startup and readiness are asked for so many times as often, for as long: a test needs not wait for their periods."""
+"""Probes are asked so many times as often: a test needs not wait for their periods."""
 
 # Arguments: directories to be opened, `--`, the number of mounts, for each of them source, target and options, then the
 # command. A source named `memory` is a tmpfs, with its size among the options.
@@ -82,9 +82,9 @@ class CarriedOut:
             self._command(container),
             environment={**image.variables, "HOSTNAME": self.planned.name, **wanted},
             grace_period_sec=self.planned.spec["terminationGracePeriodSeconds"],
-            startup=_probe(container, "startupProbe", OFTEN),
-            readiness=_probe(container, "readinessProbe", OFTEN),
-            liveness=_probe(container, "livenessProbe"),
+            startup=_patient(_probe(container["startupProbe"], ports_of(container))),
+            readiness=_probe(container["readinessProbe"], ports_of(container)),
+            liveness=_strict(_probe(container["livenessProbe"], ports_of(container))),
         )
 
     def _command(self, container: Mapping[str, Any]) -> list[str]:
@@ -172,14 +172,25 @@ def _as_user(pod: Mapping[str, Any], container: Mapping[str, Any]) -> list[str]:
     return ["setpriv", *identity, "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all", "--"]
 
 
-def _probe(container: Mapping[str, Any], name: str, often: int = 1) -> HttpProbe | None:
-    probe = container.get(name)
-    if probe is None:
-        return None
+def _probe(probe: Mapping[str, Any], ports: Mapping[str, int]) -> HttpProbe:
+    request = probe["httpGet"]
+    assert probe.keys() <= {"httpGet", "periodSeconds", "timeoutSeconds", "failureThreshold"}, "what is not asked here"
+    assert request.keys() <= {"path", "port", "scheme"}
     return HttpProbe(
-        port=ports_of(container)[probe["httpGet"]["port"]],
-        path=probe["httpGet"]["path"],
-        period_sec=probe["periodSeconds"] / often,
+        port=ports[request["port"]],
+        path=request["path"],
+        scheme=request.get("scheme", "HTTP").lower(),
+        period_sec=probe["periodSeconds"] / OFTEN,
         timeout_sec=probe.get("timeoutSeconds", 1),
-        failure_threshold=probe.get("failureThreshold", 3) * often,
+        failure_threshold=probe.get("failureThreshold", 3),
     )
+
+
+def _patient(startup: HttpProbe) -> HttpProbe:
+    """For as long as the manifest says, however often it is asked."""
+    return replace(startup, failure_threshold=startup.failure_threshold * OFTEN)
+
+
+def _strict(liveness: HttpProbe) -> HttpProbe:
+    """One failure ends the container: podvisor has to answer every time, not once in three."""
+    return replace(liveness, failure_threshold=1)
