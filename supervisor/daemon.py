@@ -39,6 +39,7 @@ from supervisor.process.subreaper import become_subreaper, is_pid_one
 from supervisor.process.threads import in_thread_or_here
 from supervisor.service.credentials import Secrets
 from supervisor.shared import logs
+from supervisor.shared.causes import log_causes
 from supervisor.shared.last_deadline import exit_after
 from supervisor.shared.listening import CannotListen
 from supervisor.signals import handle_signals
@@ -77,8 +78,8 @@ def run(options: Options, environment: Mapping[str, str]) -> int:
     previous = life.begin(configuration.state_dir, configuration.boot_id)
     try:
         return trio.run(supervise, replace(configuration, previous_container=previous), listeners)
-    except Exception:  # the last frame of PID 1: say what happened and let the container restart
-        log.exception("internal error: this is a bug of podvisor; all units were stopped")
+    except Exception as error:  # noqa: BLE001 - the last frame of PID 1: say what happened, the container restarts
+        log_causes(log, "internal error: this is a bug of podvisor; all units were stopped: %r", error)
         return EXIT_INTERNAL_ERROR
     finally:
         listeners.control.remove()

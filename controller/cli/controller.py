@@ -18,6 +18,7 @@ from controller.settings import Settings, load
 from controller.store.base import CannotOpen
 from supervisor.settings_file import ConfigurationError
 from supervisor.shared import logs
+from supervisor.shared.causes import causes, log_causes
 from supervisor.shared.listening import CannotListen
 from supervisor.shared.tls import TlsError
 from supervisor.shared.tokens import TokenError
@@ -83,9 +84,8 @@ def _run(settings: Settings) -> int:
     except (TlsError, TokenError, NotInACluster, CannotOpen) as error:
         log.error("%s", error)
         return EXIT_CONFIGURATION
-    except Exception:
-        # The last thing before the process ends, so that the trace is a log line as all others.
-        log.critical("the controller failed", exc_info=True)
+    except Exception as error:  # noqa: BLE001 - the last frame: say what happened, in log lines as all others
+        log_causes(log, "internal error: this is a bug of podvisor; the controller ends: %r", error)
         return EXIT_INTERNAL
     return 0
 
@@ -98,9 +98,4 @@ async def _main(settings: Settings) -> None:
         unusable, others = group.split(CannotOpen)
         if unusable is None or others is not None:
             raise
-        raise _first(unusable) from None
-
-
-def _first(group: BaseExceptionGroup[CannotOpen]) -> CannotOpen:
-    found = group.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+        raise next(causes(unusable)) from None

@@ -28,6 +28,7 @@ from controller.demo.pod import ContainerStartError, Network
 from controller.demo.sandbox import can_use_namespaces, open_network
 from controller.demo.scene import ENGINE_DIES, SCALED_DOWN, SILENT_HALF_DIES, Act, Scene, SceneFailed, open_scene
 from controller.demo.seen import Answer, Seen
+from supervisor.shared.causes import causes
 from supervisor.version import VERSION
 
 ACTS = {"engine": ENGINE_DIES, "silent-half": SILENT_HALF_DIES}
@@ -156,7 +157,7 @@ class Demo:
                 async with open_scene(network, kubelet, cast, self.act, timeout_sec=self.timeout_sec) as scene:
                     return await self._kill_and_watch(scene)
         except* (SceneFailed, ContainerStartError) as group:
-            for error in _leaves(group):
+            for error in causes(group):
                 self.screen.say(f"\nThe scene could not be played: {error}", Tone.BAD)
         return ()
 
@@ -228,14 +229,6 @@ class Demo:
                 shutil.rmtree(workspace, ignore_errors=True)
             if self.keep_logs is not None or not (succeeded.is_set() or self.ended_by is not None):
                 self.screen.say(f"The logs are in {kept}")
-
-
-def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
 
 
 def _copy_logs(workspace: Path, directory: Path) -> Path:

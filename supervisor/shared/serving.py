@@ -21,8 +21,12 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework, ConnectionState
 from hypercorn.utils import wrap_app
 
+from supervisor.shared.causes import causes
+from supervisor.shared.error_window import ErrorWindow
 from supervisor.shared.listening import UNREAD_SEC
 from supervisor.shared.tls import Tls
+
+log = logging.getLogger(__name__)
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -104,11 +108,12 @@ class Connections:
     def __init__(self, application: Application, lane: Lane | None) -> None:
         self._config = _config()
         # hypercorn's application takes more types than ours has.
-        shielded = cast(ASGIFramework, ShieldLastSend(application))
+        shielded = cast(ASGIFramework, self._guarded(ShieldLastSend(application)))
         self._application = wrap_app(shielded, self._config.wsgi_max_body_size, "asgi")
         self._context = WorkerContext(None)
         self._lane = lane
         self._open: set[_Connection] = set()
+        self._bugs = ErrorWindow()
 
     async def serve(
         self,
@@ -130,16 +135,47 @@ class Connections:
             handling.cancel_scope.deadline = trio.current_time() + GRACEFUL_SEC
 
     async def serve_one(self, stream: Stream) -> None:
-        """From the first byte to the last. The stream may be left open."""
+        """From the first byte to the last; an error ends this connection alone. The stream may be left open."""
         connection = _Connection(stream)
         self._open.add(connection)
         try:
-            if self._lane is None:
-                await self._serve_application(stream)
-            elif unanswered := await self._in_lane(self._lane, connection):
-                await self._serve_application(cast(Stream, _ReadBefore(stream, unanswered)))
+            await self._serve(connection)
+        except* (trio.BusyResourceError, trio.BrokenResourceError, trio.ClosedResourceError):
+            # Busy: what is no HTTP any more is refused while the answer to what came before is still being sent.
+            log.debug("a connection broke off", exc_info=True)
+        except* Exception as errors:  # noqa: BLE001 - whatever a connection meets
+            self._tell("connection", errors)
         finally:
             self._open.discard(connection)
+
+    async def _serve(self, connection: _Connection) -> None:
+        if self._lane is None:
+            await self._serve_application(connection.stream)
+        elif unanswered := await self._in_lane(self._lane, connection):
+            await self._serve_application(cast(Stream, _ReadBefore(connection.stream, unanswered)))
+
+    def _guarded(self, application: Application) -> Application:
+        """Refuses websockets with 403: nothing here speaks so, and handlers of requests could not answer. A request
+        that ends by an error is answered 500 by hypercorn, which would print a trace for each."""
+
+        async def guarded(scope: Message, receive: Receive, send: Send) -> None:
+            if scope["type"] == "websocket":
+                await receive()
+                await send({"type": "websocket.close"})
+                return
+            try:
+                await application(scope, receive, send)
+            except* Exception as errors:  # noqa: BLE001 - whatever is asked
+                self._tell("request", errors)
+
+        return guarded
+
+    def _tell(self, of: str, errors: BaseExceptionGroup[Exception]) -> None:
+        first = next(causes(errors))
+        held_back = self._bugs.admit(f"{of} {type(first).__name__}", trio.current_time())
+        if held_back is not None:
+            message = "a %s was broken off by %r: this is a bug of podvisor, and costs nobody else"
+            log.error(message, of, first, exc_info=first, extra={"held_back": held_back})
 
     async def _in_lane(self, lane: Lane, connection: _Connection) -> bytes:
         with connection.in_lane, suppress(trio.BrokenResourceError, trio.ClosedResourceError):
