@@ -34,7 +34,7 @@ LIVENESS = """
 [Liveness]
 Http = "http://127.0.0.1:${PORT}/health"
 PeriodSec = 0.2
-TimeoutSec = 0.5
+TimeoutSec = 1
 FailureThreshold = 2
 """
 SLOW_ENGINE = f"""
@@ -45,6 +45,7 @@ Launcher = "exec"
 [Liveness]
 Http = "http://${{POD_IP}}:${{PORT}}/health"
 PeriodSec = 0.1
+TimeoutSec = 20
 FailureThreshold = 1
 [Readiness]
 Http = "http://${{POD_IP}}:${{PORT}}/health"
@@ -108,7 +109,7 @@ async def test_scenario_5_an_engine_that_hangs_is_noticed_by_its_silence_killed_
 
         assert second["epoch"] == first["epoch"] + 1
         assert (await pids(running, 0))["engine"] != hung
-        assert re.search(rf"pid={hung} .*cause=no answer within 0.5 s", stdout(running, 0))
+        assert re.search(rf"pid={hung} .*cause=no answer within 1 s", stdout(running, 0))
         assert running.supervisors[0].restart_count == 0
         assert await complete(running, 0) == said
 

@@ -17,8 +17,10 @@ from tests.pods.stage import (
     banners,
     complete,
     is_active,
+    is_active_again,
     is_gone,
     kill_engine,
+    kill_process,
     kill_supervisor,
     pids,
     relaunches,
@@ -44,7 +46,7 @@ async def test_S27_a_killed_engine_is_relaunched_in_place_in_both_pods(stage: St
         assert banners(running, 0) == banners(running, 1) == []
 
         await kill_engine(running, 0)
-        second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
+        second = await running.instance(is_active_again(first))
 
         assert second["epoch"] == first["epoch"] + 1
         assert second["id"] == first["id"]
@@ -74,7 +76,7 @@ async def test_F22_a_silent_half_is_noticed_and_both_halves_are_relaunched(stage
         before = [await pids(running, rank) for rank in (0, 1)]
 
         await kill_engine(running, 1)
-        second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
+        second = await running.instance(is_active_again(first))
 
         after = [await pids(running, rank) for rank in (0, 1)]
         assert second["epoch"] == first["epoch"] + 1
@@ -92,11 +94,12 @@ async def test_S03_an_unreachable_supervisor_means_containers_restart_at_once(st
     async with stage.gang(LLAMA_SERVER, supervisor_settings=ONE_EACH, controller_settings=RESTART_ALL) as running:
         network = running.network
         first = await running.instance(is_active)
+        engine = (await pids(running, 0))["engine"]  # asked for before: what is cut off for long counts as lost
         await network.cut(network.pods[1])
-        await kill_engine(running, 0)
+        await kill_process(running, 0, engine)
         await eventually(lambda: lives(running, 0), lambda codes: codes == [255], "pod 0 to leave with 255")
         await network.heal(network.pods[1])
-        second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
+        second = await running.instance(is_active_again(first))
 
         assert running.supervisors[0].exit_codes == [255]
         assert running.supervisors[1].exit_codes == [255]
@@ -114,7 +117,7 @@ async def test_S28_a_killed_supervisor_costs_the_other_pod_its_engine_and_nothin
         before = await pids(running, 1)
 
         kill_supervisor(running, 0)
-        second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
+        second = await running.instance(is_active_again(first))
 
         assert second["id"] == first["id"]
         assert running.supervisors[0].restart_count == 1
@@ -136,7 +139,7 @@ async def test_S28_with_restart_all_the_other_container_restarts_too_and_nothing
     async with stage.gang(LLAMA_SERVER, supervisor_settings=ONE_EACH, controller_settings=RESTART_ALL) as running:
         first = await running.instance(is_active)
         kill_supervisor(running, 0)
-        second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
+        second = await running.instance(is_active_again(first))
 
         assert second["id"] == first["id"]
         assert running.supervisors[1].exit_codes == [255]
@@ -157,14 +160,14 @@ async def test_S13_with_the_switch_off_the_arbiter_ends_the_supervisor(stage: St
     async with stage.gang(
         LLAMA_SERVER, pods=1, controller_settings=off, supervisor_settings={**QUICK, **off}
     ) as running:
-        await running.instance(is_active)
+        first = await running.instance(is_active)
         await kill_engine(running, 0)
         await eventually(lambda: lives(running, 0), lambda codes: codes == [255], "the container to leave with 255")
         log = running.supervisors[0].logs[0].read_text(errors="replace")
         assert "abnormal for 5 x 0.5 s" in log
         assert "frozen for" not in log
         assert banners(running, 0) == []
-        await running.instance(is_active)
+        await running.instance(is_active_again(first))
 
 
 @pytest.mark.seed("S05")
@@ -220,7 +223,7 @@ Http = "http://${{POD_IP}}:${{PORT}}/health"
     async with stage.gang(engine=engine, supervisor_settings=ONE_EACH) as running:
         first = await running.instance(is_active)
         await kill_engine(running, 0)
-        second = await running.instance(lambda found: is_active(found) and found["epoch"] > first["epoch"])
+        second = await running.instance(is_active_again(first))
         assert second["epoch"] == first["epoch"] + 1
         assert running.supervisors[0].restart_count == 0
         assert await engine_processes(running, 0) == 2

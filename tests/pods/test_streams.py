@@ -9,7 +9,7 @@ import trio
 from controller.demo.engines import LLAMA_SERVER, tiny_model
 from controller.demo.tiny_model import Shape
 from tests.pods.harness import TIMEOUT_SEC, Cluster
-from tests.pods.stage import ENGINE_PORT, ONE_EACH, Stage, is_active, kill_process, pids, stdout
+from tests.pods.stage import ENGINE_PORT, ONE_EACH, Stage, is_active, is_active_again, kill_process, pids, stdout
 from tests.pods.streaming import Streamed, stream
 from tests.support.installed_engines import the_real_model
 
@@ -72,5 +72,5 @@ async def test_a_stream_over_a_relaunch_breaks_off_for_all_to_see_and_succeeds_w
             assert texts[0].startswith(answer.text) or answer.text.startswith(texts[0]), "noise between two answers"
         # Scenario 4: with a request in flight it mostly does not end on SIGTERM, and is killed.
         assert re.search(r"engine: stop-(term|kill) -> dead: stopped by controller", stdout(running, 1))
-        second = await running.instance(is_active)
+        second = await running.instance(is_active_again(first))
         assert second["epoch"] == first["epoch"] + 1
