@@ -18,7 +18,7 @@ class CannotDraw(Exception):
 def draw(comparison: Comparison, path: Path) -> None:
     """Raises CannotDraw, and OSError if the file cannot be written."""
     if find_spec("matplotlib") is None:
-        raise CannotDraw("a picture needs matplotlib: pip install 'podvisor[plot]'")
+        raise CannotDraw("a picture needs matplotlib in podvisor's own environment: pip install matplotlib")
     from matplotlib.figure import Figure
 
     outcomes = {OURS: comparison.podvisor, THEIRS: comparison.containers_only}

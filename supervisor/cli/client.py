@@ -88,7 +88,8 @@ def default_socket() -> Path:
     """Where `podvisor run` listens unless it was told otherwise (design 8, Paths)."""
     system = Path("/run/podvisor/podvisor.sock")
     own = Path(os.environ.get("TMPDIR", "/tmp")) / f"podvisor-{os.getuid()}" / "podvisor.sock"
-    return own if own.exists() and not system.exists() else system
+    # Not Path.exists, which raises where the directory of another user's supervisor may not be looked into.
+    return own if os.path.exists(own) and not os.path.exists(system) else system
 
 
 def unit_path(name: str, *below: str) -> str:

@@ -58,6 +58,8 @@ def firing(name: str, series: str, values: str, at: str, *alerts: str) -> Situat
 
 STATUS = f"podvisor_instance_status{{{JOB}, {CONTROLLER}, status="
 INACTIVE = f'{STATUS}"inactive"}}'
+INITIAL = f'{STATUS}"initial"}}'
+ACTIVE = f'{STATUS}"active"}}'
 HELD = f"podvisor_instance_held{{{JOB}, {CONTROLLER}}}"
 LEADER = f"podvisor_leader{{{CONTROLLER}}}"
 OF_RUNS = f"podvisor_relaunch_total{{{JOB}, {CONTROLLER}, outcome="
@@ -72,7 +74,27 @@ SITUATIONS = (
     Situation(
         "somebody holds it", {INACTIVE: "0x10 1x100", HELD: "0x10 1x100"}, "60m", frozenset({"PodvisorInstanceHeld"})
     ),
-    firing("it has never served", f'{STATUS}"initial"}}', "1x100", "40m", "PodvisorInstanceNotAssembled"),
+    Situation(
+        "it has never served", {ACTIVE: "0x100", INITIAL: "1x100"}, "40m", frozenset({"PodvisorInstanceNotAssembled"})
+    ),
+    Situation(
+        "it served, and is paused",
+        {ACTIVE: "1x20 0x100", INITIAL: "0x20 1x100"},
+        "80m",
+        frozenset({"PodvisorInstanceInactive"}),
+    ),
+    Situation(
+        "its engine was stopped by an operator",
+        {ACTIVE: "1x20 0x100", INITIAL: "0x20 1x100", HELD: "0x20 1x100"},
+        "80m",
+        frozenset({"PodvisorInstanceHeld"}),
+    ),
+    Situation(
+        "it is held and has never served",
+        {ACTIVE: "0x100", INITIAL: "1x100", HELD: "1x100"},
+        "80m",
+        frozenset({"PodvisorInstanceHeld"}),
+    ),
     firing("the first phase 2", f'{OF_RUNS}"phase2"}}', "_x30 1x100", "31m", "PodvisorPhaseTwo"),
     firing("a further phase 2", f'{OF_RUNS}"phase2"}}', "1x30 2x100", "32m", "PodvisorPhaseTwo"),
     firing("a phase 2 of long ago", f'{OF_RUNS}"phase2"}}', "1x30 2x100", "60m"),
