@@ -45,6 +45,7 @@ Launcher = "exec"
 [Liveness]
 Http = "http://${{POD_IP}}:${{PORT}}/health"
 PeriodSec = 0.1
+# While it loads it answers 503 at once; an engine that serves may be slow on a busy machine, and 3 s are the default.
 TimeoutSec = 20
 FailureThreshold = 1
 [Readiness]
