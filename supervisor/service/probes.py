@@ -72,7 +72,7 @@ class ProbeRunner:
     async def _probe(self, kind: ProbeKind, note_passed: Callable[[ProbeKind], None]) -> None:
         probe = probing.probe_of(self.probes, kind)
         assert probe is not None  # only declared probes are runnable
-        tally = probing.first_tally(kind)
+        tally, told = probing.first_tally(kind), None
         await trio.sleep(probe.initial_delay_sec)
         while True:
             began = trio.current_time()
@@ -88,6 +88,9 @@ class ProbeRunner:
                     return  # passed for good
             elif verdict is not None and tally.passed_once:
                 self._report(kind, verdict, complaint or "")
+            elif complaint is not None and complaint != told and not tally.passed_once:
+                told = complaint
+                self.tell(NotReady(f"{kind}: {complaint}"))
             await trio.sleep_until(began + probing.pause_before_next(kind, probe, tally))
 
     async def _ask_in_time(self, probe: Probe) -> str | None:

@@ -28,7 +28,7 @@ def unit_view(
         since=timestamp(since),
         restarts=state.restarts,
         description=unit.description,
-        reason=state.reason,
+        reason=state.words,
         epoch=epoch,
         next_restart_in_sec=next_restart,
         last_exit=None if last_exit is None else last_exit.view,

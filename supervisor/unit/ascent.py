@@ -16,6 +16,7 @@ from supervisor.unit.events import (
     DependencyFailed,
     Event,
     Exited,
+    NotReady,
     Progressed,
     RunCommands,
     Spawn,
@@ -112,6 +113,11 @@ def extend_start(at: Moment, event: TimeoutExtended) -> Outcome:
     return _with_clock(at, start_clock.extended(at.state.clock, event.seconds, at.now)), ()
 
 
+def note_not_ready(at: Moment, event: NotReady) -> Outcome:
+    """For those who ask what it waits for, and for the verdict when its time is over."""
+    return replace(at.state, awaits=event.reason), ()
+
+
 def start_timed_out(at: Moment, event: Event) -> Outcome:
     assert at.state.clock is not None  # its deadline has just come
     if overslept(at):
@@ -119,7 +125,7 @@ def start_timed_out(at: Moment, event: Event) -> Outcome:
         loading = at.state.sub_state is SubState.LOADING  # elsewhere nobody stands still
         deadline = start_clock.deadline(at.rules.start, clock) if loading else clock.cap
         return replace(at.state, clock=clock, deadline=deadline), ()
-    return fail(at, Fault(Result.TIMEOUT, start_clock.verdict(at.rules.start, at.state.clock, at.now)))
+    return fail(at, _out_of_time(at, at.state.clock))
 
 
 def restore_exited(at: Moment, event: Exited) -> Outcome:
@@ -134,7 +140,7 @@ def restore_lost_process(at: Moment, event: CriticalProcessDied) -> Outcome:
 
 def restore_timed_out(at: Moment, event: Event) -> Outcome:
     assert at.state.clock is not None  # its deadline has just come
-    return _fall_back(at, Fault(Result.TIMEOUT, start_clock.verdict(at.rules.start, at.state.clock, at.now)))
+    return _fall_back(at, _out_of_time(at, at.state.clock))
 
 
 def restore_triggered_watchdog(at: Moment, event: Event) -> Outcome:
@@ -171,6 +177,11 @@ def _fall_back(at: Moment, fault: Fault) -> Outcome:
     fault = with_report(at, fault)
     words = f"RestoreExec failed: {fault.cause}; starting cold"
     return leave(at, Descent(Then.START_COLD, at.rules.stop.relaunch_timeout_sec, reason=words, fault=fault))
+
+
+def _out_of_time(at: Moment, clock: StartClock) -> Fault:
+    why = start_clock.verdict(at.rules.start, clock, at.now)
+    return Fault(Result.TIMEOUT, why if at.state.awaits is None else f"{why}; {at.state.awaits}")
 
 
 def _spawned_words(event: Spawned) -> str:

@@ -201,6 +201,7 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
                 Stop: requests.stop,
                 Restart: requests.restart_starting,
                 Ready: ascent.loaded,
+                NotReady: ascent.note_not_ready,
                 Progressed: ascent.progressed,
                 TimeoutExtended: ascent.extend_start,
                 Tick: ascent.start_timed_out,
@@ -209,7 +210,6 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
             CommandsDone,
             *_SPAWN,
             TreeGone,
-            NotReady,
             LivenessFailed,  # suspended until it has been ready once
             LivenessRecovered,
             KeptAlive,  # the watchdog is armed when it is active
@@ -224,6 +224,7 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
                 Stop: requests.stop,
                 Restart: requests.restart_starting,
                 Ready: ascent.loaded,
+                NotReady: ascent.note_not_ready,
                 Progressed: ascent.progressed,
                 TimeoutExtended: ascent.extend_start,
                 Tick: ascent.restore_timed_out,
@@ -232,7 +233,6 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
             CommandsDone,
             *_SPAWN,
             TreeGone,
-            NotReady,
             LivenessFailed,
             LivenessRecovered,
             KeptAlive,

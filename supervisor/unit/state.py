@@ -162,6 +162,8 @@ class UnitState(msgspec.Struct, frozen=True):
     """What the unit has asked for in place of WatchdogSec."""
     error: str | None = None
     """The last that the unit reported of itself."""
+    awaits: str | None = None
+    """What Startup or Readiness found wrong last, before they passed for the first time."""
     ready: bool = False
     """As Readiness says now, once it has passed; readyz shows it."""
     ready_once: bool = False
@@ -184,6 +186,12 @@ class UnitState(msgspec.Struct, frozen=True):
     @property
     def state(self) -> RunState:
         return RUN_STATE[self.sub_state]
+
+    @property
+    def words(self) -> str:
+        """Why it is as it is, and what its start still waits for."""
+        starts = self.sub_state in (SubState.LOADING, SubState.RESTORING)
+        return f"{self.reason}; {self.awaits}" if starts and self.awaits is not None else self.reason
 
     @property
     def at_rest(self) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.real_processes import alive
-from tests.support.running_supervisor import FOREVER, RunningSupervisor, Sections, service, shell, supervisor
+from tests.support.running_supervisor import FOREVER, RunningSupervisor, Sections, free_port, service, shell, supervisor
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
@@ -217,6 +217,19 @@ async def test_a_start_that_shows_no_progress_is_given_up(tmp_path: Path) -> Non
     async with supervisor(tmp_path, units) as running:
         assert "no progress" in await running.moved("stalls", "loading", r"\S+")
         assert "TimeoutStartSec" in await running.moved("late", "loading", r"\S+")
+
+
+async def test_a_start_says_what_it_waits_for_and_what_it_has_waited_for_in_vain(tmp_path: Path) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    complaint, readiness = f"readiness: cannot connect to {nobody}: connection refused", {"Tcp": nobody}
+    units: dict[str, Sections] = {
+        "waits": {**service(*FOREVER), "Readiness": readiness},
+        "late": {**service(*FOREVER, TimeoutStartSec=0.5, Restart="no"), "Readiness": readiness},
+    }
+    async with supervisor(tmp_path, units) as running:
+        assert complaint in await running.moved("late", "loading", r"\S+")
+        view = (await running.units())["waits"]
+        assert view.reason == f"started as pid {view.pid}; {complaint}"
 
 
 async def test_a_store_elsewhere_is_known_by_its_probe(tmp_path: Path) -> None:

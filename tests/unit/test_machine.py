@@ -206,6 +206,23 @@ def test_a_start_that_takes_too_long_is_given_up() -> None:
     assert recorded.ending.result is Result.TIMEOUT
 
 
+@pytest.mark.parametrize("restores", [False, True])
+def test_what_a_start_waits_for_is_shown_and_is_part_of_the_verdict(restores: bool) -> None:
+    life = loading(Rules(start=StartSettings(timeout_sec=90.0), restores=restores))
+    assert life.state.words == life.state.reason
+    for complaint in ("readiness: connection refused", "readiness: HTTP 503"):
+        life.see(ev.NotReady(complaint))
+        assert life.state.words == f"{life.state.reason}; {complaint}"
+    life.deadline()
+    assert life.state.words.count("(TimeoutStartSec); readiness: HTTP 503") == 1
+
+
+def test_what_a_start_has_waited_for_is_forgotten_when_it_is_ready() -> None:
+    life = loading(Rules())
+    life.see(ev.NotReady("readiness: HTTP 503"), ev.Ready())
+    assert life.state.words == life.state.reason
+
+
 def test_progress_moves_the_stall_deadline_up_to_the_cap() -> None:
     life = loading(Rules(start=StartSettings(timeout_sec=1000.0, stall_sec=300.0, cpu_only_sec=600.0)))
     life.wait(299.0)
