@@ -70,6 +70,8 @@ async def _start(children: Children, line: CommandLine) -> _Job:
         line.argv,
         {**os.environ, "INVOCATION_ID": invocation_id},
         stdin=0,
+        stdout=1,
+        stderr=2,
         blocked_signals=line.blocked_signals,
         stays_in_session=terminal is not None,
         working_directory=_leave_directory(),

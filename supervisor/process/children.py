@@ -336,14 +336,18 @@ def _open(
         group=credentials.group,
         extra_groups=credentials.groups,
         umask=-1 if spawn.umask is None else spawn.umask,
-        stdin=subprocess.DEVNULL if spawn.stdin is None else spawn.stdin,
-        stdout=spawn.stdout,
-        stderr=spawn.stderr,
+        stdin=_or_nothing(spawn.stdin),
+        stdout=_or_nothing(spawn.stdout),
+        stderr=_or_nothing(spawn.stderr),
         close_fds=True,
         pass_fds=inherited,
         start_new_session=not spawn.stays_in_session,
         process_group=0 if spawn.stays_in_session else None,
     )
+
+
+def _or_nothing(descriptor: int | None) -> int:
+    return subprocess.DEVNULL if descriptor is None else descriptor
 
 
 def _abort(process: subprocess.Popen[bytes]) -> None:

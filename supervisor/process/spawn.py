@@ -40,10 +40,9 @@ class Spawn(msgspec.Struct, frozen=True):
     """Beside those the group database gives the user."""
     umask: int | None = None
     stdin: int | None = None
-    """None: /dev/null."""
     stdout: int | None = None
     stderr: int | None = None
-    """Descriptors; None: the supervisor's own."""
+    """Descriptors; None: /dev/null. Never the supervisor's own: who reads those may stall, and this process with it."""
     blocked_signals: frozenset[int] = frozenset()
     """Held back from the start; the process may let them through."""
     stays_in_session: bool = False

@@ -9,9 +9,13 @@ import re
 
 import trio
 
+from supervisor.process.spawn import SpawnError
 from supervisor.process.threads import NoThread, thread_shortage
+from supervisor.service.commands import run_captured
 from supervisor.service.connecting import why_not_connected
-from supervisor.unit.model import HttpCheck, TcpCheck
+from supervisor.service.launch import Launch
+from supervisor.service.processes import Processes
+from supervisor.unit.model import ExecCheck, HttpCheck, TcpCheck
 
 MAX_ANSWER = 64 * 1024
 
@@ -42,6 +46,17 @@ async def check_tcp(check: TcpCheck) -> str | None:
         return f"{check.address}: the connection broke: {error.__cause__ or error}"
     finally:
         await trio.aclose_forcefully(stream)
+
+
+async def check_exec(check: ExecCheck, processes: Processes, launch: Launch) -> str | None:
+    """What it prints is read and, unless it fails, forgotten; cancelled, its processes are gone."""
+    try:
+        report = await run_captured(processes, launch, check.command)
+    except SpawnError as error:
+        return error.reason
+    except OSError as error:  # descriptors have run out
+        return f"{check.command.argv[0]} cannot be run: {error}"
+    return None if report.failure is None else report.words
 
 
 def split_address(address: str) -> tuple[str, int]:

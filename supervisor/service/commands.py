@@ -19,6 +19,8 @@ from supervisor.service.processes import Ladder, Processes
 from supervisor.unit.model import Command
 
 MAX_SAID = 16 * 1024
+MAX_WORDS = 200
+"""Characters of a line that stands among other words."""
 KILL_DEADLINE_SEC = 5.0
 """For the processes of a command that was cut short, or that it left behind."""
 
@@ -28,8 +30,8 @@ async def run_command(
     launch: Launch,
     command: Command,
     *,
-    stdout: int | None,
-    stderr: int | None,
+    stdout: int,
+    stderr: int,
     timeout_sec: float = math.inf,
     environment: Mapping[str, str] | None = None,
 ) -> str | None:
@@ -48,8 +50,8 @@ async def _run(
     processes: Processes,
     launch: Launch,
     command: Command,
-    stdout: int | None,
-    stderr: int | None,
+    stdout: int,
+    stderr: int,
     timeout_sec: float,
     environment: Mapping[str, str],
 ) -> str | None:
@@ -78,7 +80,8 @@ class CommandReport(msgspec.Struct, frozen=True):
     @property
     def words(self) -> str:
         """For people: what went wrong, and the last that it said."""
-        return ": ".join((self.failure or "done", *self.lines[-1:]))
+        last = (line[:MAX_WORDS] for line in self.lines[-1:])
+        return ": ".join((self.failure or "done", *last))
 
 
 async def run_captured(
@@ -86,7 +89,7 @@ async def run_captured(
     launch: Launch,
     command: Command,
     *,
-    timeout_sec: float,
+    timeout_sec: float = math.inf,
     environment: Mapping[str, str] | None = None,
 ) -> CommandReport:
     """As `run_command`, with the first `MAX_SAID` bytes of its output. Raise SpawnError, OSError: it was not run."""

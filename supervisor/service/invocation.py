@@ -22,7 +22,6 @@ from supervisor.process.tree import TreeReport
 from supervisor.service import checks
 from supervisor.service.canary import runner_of as canary_of
 from supervisor.service.changes import Changes
-from supervisor.service.commands import run_command
 from supervisor.service.critical import first_death
 from supervisor.service.launch import Launch, spawn_of
 from supervisor.service.notifications import Notifications
@@ -244,8 +243,8 @@ class Invocation:
                 return await checks.check_http(check)
             case TcpCheck():
                 return await checks.check_tcp(check)
-            case ExecCheck(command):
-                return await run_command(self._processes, self.launch, command, stdout=None, stderr=None)
+            case ExecCheck():
+                return await checks.check_exec(check, self._processes, self.launch)
             case LogLineCheck():
                 await self._await_line(check)
                 return None

@@ -106,7 +106,7 @@ def declared_commands(service: Service) -> dict[Commands, tuple[Command, ...]]:
 
 
 def spawn_of(
-    launch: Launch, argv: tuple[str, ...], own_environment: Mapping[str, str], stdout: int | None, stderr: int | None
+    launch: Launch, argv: tuple[str, ...], own_environment: Mapping[str, str], stdout: int, stderr: int
 ) -> Spawn:
     """One process of this launch; `own_environment` is the invocation's."""
     execution = launch.execution

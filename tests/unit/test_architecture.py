@@ -85,3 +85,15 @@ def imported(path: Path) -> set[str]:
 def test_the_heartbeat_is_only_told_and_the_arbiter_only_sees(module: str, unknown: set[str]) -> None:
     """The heartbeat does not know how readiness is found out, nor the arbiter whether anybody can be reached."""
     assert not imported(ROOT / "supervisor/engine" / f"{module}.py") & unknown
+
+
+def test_the_standard_streams_are_handed_to_the_command_of_command_mode_alone() -> None:
+    """Whoever else had them would stop with the reader of our output, and be taken for hung (a liveness probe)."""
+    with_streams = {
+        str(path.relative_to(ROOT))
+        for path in SUPERVISOR
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.keyword) and node.arg in {"stdin", "stdout", "stderr"}
+        if isinstance(node.value, ast.Constant) and node.value.value is not None
+    }
+    assert with_streams == {"supervisor/command_mode.py"}
