@@ -3,6 +3,9 @@
 import os
 import signal
 import sys
+from dataclasses import replace
+from functools import partial
+from operator import eq
 from pathlib import Path
 
 import httpx
@@ -137,16 +140,22 @@ async def test_the_kubelet_backs_off_and_records_it(pods: PodsFactory, kubelet: 
 
 async def test_removal_is_term_then_grace_then_kill(pods: PodsFactory, kubelet: Kubelet) -> None:
     network = await pods(2)
-    trapping = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait; done"
+    serving = f"{sys.executable} -m http.server 8000 >/dev/null 2>&1 & server=$!"
+    trapping = f"{serving}; trap 'echo asked; kill $server' TERM; while :; do sleep 1000 & wait; done"
+    started = HttpProbe(port=8000, path="/", period_sec=0.05, failure_threshold=1000)
+    alive = replace(started, failure_threshold=1)
     gentle = await kubelet.start(network.pods[0], fallback_engine(network.pods[0], "--exit-code=0"))
-    stubborn = await kubelet.start(network.pods[1], ContainerSpec(["sh", "-c", trapping], grace_period_sec=0.3))
+    stubborn = await kubelet.start(
+        network.pods[1], ContainerSpec(["sh", "-c", trapping], grace_period_sec=0.3, startup=started, liveness=alive)
+    )
     await first_answer(f"http://{network.pods[0].address}:8000/health")
-    await eventually(lambda: _text(stubborn.logs[0]), lambda text: "ready" in text, "the trap")
+    with trio.fail_after(TIMEOUT_SEC):
+        await kubelet.timeline.wait_for(partial(eq, ReadinessChanged("pod1", True)))
     await gentle.remove()
     await stubborn.remove()
     assert gentle.exit_codes == [0]
     assert stubborn.exit_codes == [137]
-    assert "asked" in stubborn.logs[0].read_text()
+    assert stubborn.logs[0].read_text().count("asked") == 1, "its liveness, which failed then, is asked no more"
     assert gentle.restart_count == stubborn.restart_count == 0
 
 
@@ -228,6 +237,9 @@ async def test_a_port_of_the_hub_can_be_reached_from_this_machine(pods: PodsFact
 
 PROGRAM_THAT_IS_KILLED = """
 import sys, trio
+from dataclasses import replace
+from functools import partial
+from operator import eq
 from pathlib import Path
 from controller.demo.sandbox import open_network
 
