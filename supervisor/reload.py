@@ -48,7 +48,10 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class ReloadRefused(Exception):
-    """Another one is being carried out, the pod leaves, or the files cannot be had; nothing was done."""
+    """Another one is being carried out, the pod leaves, or the files cannot be had; nothing was done.
+
+    Or it ended by an error of our own, as its words say then: what it had done before stays.
+    """
 
 
 class Workshop(msgspec.Struct, frozen=True):
@@ -163,6 +166,11 @@ class Reloads:
         except ReloadRefused as refused:
             run.error = refused
             log.error("reload asked for by %s: %s; nothing was changed", run.asked_by, refused)
+        except Exception as error:  # a bug of ours costs this reload; the units go on
+            run.error = ReloadRefused(
+                f"internal error: {type(error).__name__}: {error}; this is a bug of podvisor, its log has the trace"
+            )
+            log.exception("reload asked for by %s: %s; what it had done before stays", run.asked_by, run.error)
         finally:
             if run.outcome is None and run.error is None:
                 run.error = ReloadRefused("broken off: this supervisor is ending")

@@ -21,7 +21,6 @@ Converters for fields: `boolean`, `integer(min, max)`, `number(min, max)` (a pla
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,8 +208,8 @@ def _environment_entries(environment: Mapping[str, str]) -> Iterator[_Entry]:
 def _readings(written: str) -> tuple[object, ...]:
     """A variable has no types: `8` may be a number or a name."""
     try:
-        return tomllib.loads(f"value = {written}")["value"], written
-    except tomllib.TOMLDecodeError:
+        return read_toml(f"value = {written}", ENVIRONMENT).data["value"], written
+    except SyntaxProblem:
         return (written,)
 
 

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from supervisor.unit import model
 from supervisor.unit.probe_values import address, headers, peers, regular_expression, statuses, url
 from supervisor.unit.process_values import (
+    account,
+    accounts,
     arguments,
     assignments,
     command,
@@ -97,6 +99,8 @@ _on_restart = either(
     ),
 )
 _count = integer(1)
+MAX_ENDPOINTS = 1024
+"""Each is a unit of its own: a number by mistake must not use up all memory before it is refused for its ports."""
 _interval = duration(0.001)
 
 HTTP = _entries(
@@ -179,9 +183,9 @@ SERVICE = _entries(
     Key("FinalKillSignal", "stop.final_kill_signal", signal_name, "ends what did not stop in time"),
     Key("SendSIGKILL", "stop.send_sigkill", boolean, "whether FinalKillSignal is sent"),
     Key("WorkingDirectory", "execution.working_directory", word, "where the unit runs"),
-    Key("User", "execution.user", word, "name or number; HOME, USER, LOGNAME and SHELL follow"),
-    Key("Group", "execution.group", word, "name or number", "the user's"),
-    Key("SupplementaryGroups", "execution.supplementary_groups", word_list, "further groups"),
+    Key("User", "execution.user", account, "name or number; HOME, USER, LOGNAME and SHELL follow"),
+    Key("Group", "execution.group", account, "name or number", "the user's"),
+    Key("SupplementaryGroups", "execution.supplementary_groups", accounts, "further groups"),
     Key("UMask", "execution.umask", umask, "mode bits that new files do not get", "inherited"),
     Key("Environment", "execution.environment", assignments, "variables for the unit"),
     Key("EnvironmentFile", "execution.environment_files", word_list,
@@ -261,7 +265,7 @@ ENGINE = _entries(
     Key("BootstrapPort", "bootstrap_port", port, "prefill/decode rendezvous; the same in all epochs"),
     Key("Role", "role", one_of("union", "prefill", "decode", "encode"), "part in disaggregated serving",
         "the pod's"),
-    Key("Endpoints", "endpoints", _count, "engine processes in this pod"),
+    Key("Endpoints", "endpoints", integer(1, MAX_ENDPOINTS), "engine processes in this pod"),
     Key("BasePort", "base_port", port, "service port of the first endpoint"),
     Key("MgmtPort", "mgmt_port", port, "management port, where the engine has one", "the service port"),
     Key("DevicesPerEndpoint", "devices_per_endpoint", _count, "devices for each engine process"),

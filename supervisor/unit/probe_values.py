@@ -6,6 +6,7 @@ A `${VAR}` inside may stand for anything until the unit is launched, so a value 
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
 from supervisor.unit.process_values import variable_value
 from supervisor.unit.values import Converter, Mismatch, list_of, table_of, word
@@ -25,8 +26,11 @@ def _address(found: object) -> str:
 
 def _url(found: object) -> str:
     written = word.read(found)
-    if "${" not in written and re.fullmatch(r"https?://[^\s/]+(/\S*)?", written) is None:
+    if "${" in written:
+        return written
+    if re.fullmatch(r"https?://[^\s/]+(/\S*)?", written) is None:
         raise Mismatch
+    urlsplit(written).port  # noqa: B018  # reading it checks it
     return written
 
 
@@ -53,6 +57,8 @@ def _regular_expression(found: object) -> str:
         re.compile(written)
     except re.error as error:
         raise Mismatch(f"{error.msg} at character {(error.pos or 0) + 1}") from None
+    except (OverflowError, RecursionError) as error:
+        raise Mismatch(str(error)) from None
     return written
 
 

@@ -7,9 +7,10 @@ import os
 import re
 import signal
 
+from supervisor.unit.accounts import HIGHEST_ID, id_number
 from supervisor.unit.model import ArgValue, Command, Repeat, ResourceLimit
 from supervisor.unit.quantities import parse_size
-from supervisor.unit.values import Converter, Mismatch, either, list_of, mapped, matching, table_of
+from supervisor.unit.values import Converter, Mismatch, either, list_of, mapped, matching, table_of, word
 
 
 def _signal(found: object) -> str:
@@ -55,10 +56,15 @@ exit_statuses = list_of(_exit_status_item, 'exit codes or signal names such as [
 success_statuses = mapped(exit_statuses, lambda statuses: tuple(dict.fromkeys((0, *statuses))))
 
 
+_UNLIMITED = 2**63
+"""What is not below it is no limit for the kernel either: RLIM_INFINITY written out is 18446744073709551615."""
+
+
 def _limit_half(written: str) -> float | None:
     if not written:
         return None
-    return math.inf if written == "infinity" else parse_size(written)
+    value = math.inf if written == "infinity" else parse_size(written)
+    return value if value < _UNLIMITED else math.inf
 
 
 def resource_limit(name: str) -> Converter[ResourceLimit]:
@@ -75,6 +81,19 @@ def resource_limit(name: str) -> Converter[ResourceLimit]:
         return ResourceLimit(name, soft, hard)
 
     return Converter('"soft:hard", a number or "infinity"', read, {"type": ["string", "integer"]})
+
+
+def _account(found: object) -> str:
+    written = word.read(found)
+    try:
+        id_number(written)
+    except ValueError:
+        raise Mismatch(f"numbers are from 0 to {HIGHEST_ID}") from None
+    return written
+
+
+account = Converter("a name or a number", _account, word.schema)
+accounts = list_of(account, "an array of names or numbers")
 
 
 def _umask(found: object) -> int:
@@ -200,7 +219,12 @@ unit_names = list_of(unit_name, "names of units")
 
 def _credential(found: object) -> tuple[str, str]:
     name, colon, path = found.partition(":") if isinstance(found, str) else ("", "", "")
-    if not colon or not path.startswith("/") or re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*", name) is None:
+    if (
+        not colon
+        or not path.startswith("/")
+        or "\0" in path
+        or re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*", name) is None
+    ):
         raise Mismatch
     return name, path
 
@@ -225,10 +249,22 @@ def _flag_value(found: object) -> ArgValue:
     if not isinstance(found, dict):
         raise Mismatch
     if "repeat" not in found:
+        if not _is_json(found):
+            raise Mismatch("dates and times are strings in JSON, which a table becomes")
         return found
     if set(found) != {"repeat"} or not isinstance(found["repeat"], list):
         raise Mismatch("{ repeat = [ … ] } stands alone")
     return Repeat(_flag_item(item) for item in found["repeat"])
+
+
+def _is_json(found: object) -> bool:
+    match found:
+        case dict():
+            return all(map(_is_json, found.values()))
+        case list():
+            return all(map(_is_json, found))
+        case _:
+            return isinstance(found, str | int | float)
 
 
 def _flag_table(found: object) -> tuple[tuple[str, ArgValue], ...]:

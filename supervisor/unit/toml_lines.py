@@ -10,19 +10,25 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from supervisor.unit.errors import Problem
 
+MAX_DEPTH = 64
+"""Of tables and arrays in each other: what reads or writes them later goes down by recursion."""
+INTEGERS = range(-(2**63), 2**64)
+"""Of 64 bits, with or without a sign: TOML promises no more, and what is larger fits into nothing that uses it."""
+
 KeyPath = tuple[str | int, ...]
 """`("Engine", "Args", "port")`; an int is an index into an array."""
 
 
 class SyntaxProblem(Exception):
-    """The text is not TOML (or JSON) at all."""
+    """The text is not TOML (or JSON) at all, or more than can be made use of."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -46,26 +52,58 @@ class Document(msgspec.Struct, frozen=True):
 
 def read_toml(text: str, source: Path) -> Document:
     """Raise SyntaxProblem with the line where `text` stops being TOML."""
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SyntaxProblem(_toml_problem(error, text, source)) from None
-    scanner = _Scanner(text, _decode_toml_key)
-    scanner.toml()
-    return Document(data, scanner.lines)
+    with _at_its_limits(source):
+        try:
+            data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise SyntaxProblem(_toml_problem(error, text, source)) from None
+        scanner = _Scanner(text, source, _decode_toml_key)
+        scanner.toml()
+        return _with_integers_that_fit(Document(data, scanner.lines), source)
 
 
 def read_json(text: str, source: Path) -> Document:
     """Raise SyntaxProblem with the line where `text` stops being JSON, or when it is not an object."""
+    with _at_its_limits(source):
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise SyntaxProblem(Problem(source, error.lineno, "", f"not JSON: {error.msg}")) from None
+        if not isinstance(data, dict):
+            raise SyntaxProblem(Problem(source, 1, "", "expected a JSON object of sections"))
+        scanner = _Scanner(text, source, json.loads)
+        scanner.value(())
+        return _with_integers_that_fit(Document(data, scanner.lines), source)
+
+
+@contextmanager
+def _at_its_limits(source: Path) -> Iterator[None]:
+    """What the parsers raise beside the errors that they name: of depth, and of numbers with thousands of digits."""
     try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise SyntaxProblem(Problem(source, error.lineno, "", f"not JSON: {error.msg}")) from None
-    if not isinstance(data, dict):
-        raise SyntaxProblem(Problem(source, 1, "", "expected a JSON object of sections"))
-    scanner = _Scanner(text, json.loads)
-    scanner.value(())
-    return Document(data, scanner.lines)
+        yield
+    except RecursionError:
+        message = "cannot be read: tables and arrays are nested too deep"
+    except (ValueError, OverflowError) as error:
+        message = f"cannot be read: {str(error).partition(';')[0]}"
+    else:
+        return
+    raise SyntaxProblem(Problem(source, None, "", message))
+
+
+def _with_integers_that_fit(document: Document, source: Path) -> Document:
+    for path, value in _values((), document.data):
+        if isinstance(value, int) and value not in INTEGERS:
+            message = "the integer is too large: expected one of 64 bits"
+            raise SyntaxProblem(Problem(source, document.line_of(path), ".".join(map(str, path)), message))
+    return document
+
+
+def _values(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, object]]:
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _values((*path, key), inner)
+    else:
+        yield path, value
 
 
 _AT = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -93,11 +131,15 @@ _MULTILINE_STRING = re.compile(r'"""(?:[^\\]|\\.)*?"{3,5}|\'\'\'.*?\'{3,5}', re.
 
 
 class _Scanner:
-    """Walks valid text once. JSON's objects are TOML's inline tables with `:` for `=`."""
+    """Walks valid text once. JSON's objects are TOML's inline tables with `:` for `=`.
 
-    def __init__(self, text: str, decode_key: Callable[[str], str]) -> None:
+    Raise SyntaxProblem where it goes down too deep.
+    """
+
+    def __init__(self, text: str, source: Path, decode_key: Callable[[str], str]) -> None:
         self.lines: dict[KeyPath, int] = {}
         self._text = text
+        self._source = source
         self._decode_key = decode_key
         self._position = 0
         self._line = 1
@@ -115,6 +157,7 @@ class _Scanner:
 
     def value(self, path: KeyPath) -> None:
         self._space()
+        self._check_depth(path)
         if self._next("{"):
             self._items("}", lambda _: self._pair(path))
         elif self._next("["):
@@ -139,6 +182,7 @@ class _Scanner:
         brackets = 2 if self._text.startswith("[[", self._position) else 1
         self._move(brackets)
         line, keys = self._line, self._keys()
+        self._check_depth(tuple(keys))
         self._space()
         self._move(brackets)
         path: KeyPath = ()
@@ -169,6 +213,11 @@ class _Scanner:
         self._space()
         self._move(1)
         self.value(path)
+
+    def _check_depth(self, path: KeyPath) -> None:
+        if len(path) > MAX_DEPTH:
+            message = f"tables and arrays are nested more than {MAX_DEPTH} deep"
+            raise SyntaxProblem(Problem(self._source, self._line, "", message))
 
     def _keys(self) -> list[str]:
         keys = []

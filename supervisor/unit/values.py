@@ -25,6 +25,10 @@ class Mismatch(ValueError):
     """Raised by a reader: this value will not do; the text, if any, says why beyond what is expected."""
 
 
+UNREADABLE = (ValueError, OverflowError, RecursionError)
+"""What a reader raises of what will not do: Mismatch, or what `int`, `float` and their like raise of odd text."""
+
+
 class UnexpectedValue(ValueError):
     """`found …, expected …`: what a person sees."""
 
@@ -35,7 +39,7 @@ class Converter(msgspec.Struct, Generic[T_co], frozen=True):
     expected: str
     """Completes `expected …`, and is the type column of the reference documentation."""
     read: Callable[[object], T_co]
-    """Raises Mismatch."""
+    """Raises one of UNREADABLE."""
     schema: Mapping[str, object] = msgspec.field(default_factory=dict)
     """The same for editors, as JSON Schema."""
 
@@ -45,7 +49,9 @@ class Converter(msgspec.Struct, Generic[T_co], frozen=True):
             return self.read(found)
         except Mismatch as mismatch:
             reason = f" ({mismatch})" if str(mismatch) else ""
-            raise UnexpectedValue(f"found {shown(found)}, expected {self.expected}{reason}") from None
+        except UNREADABLE:
+            reason = ""
+        raise UnexpectedValue(f"found {shown(found)}, expected {self.expected}{reason}")
 
 
 def shown(found: object) -> str:
@@ -178,7 +184,7 @@ def either(first: Converter[S], second: Converter[T]) -> Converter[S | T]:
     def read(found: object) -> S | T:
         try:
             return first.read(found)
-        except Mismatch:
+        except UNREADABLE:
             return second.read(found)
 
     schema = {"anyOf": [first.schema, second.schema]}

@@ -282,7 +282,7 @@ def test_includes_are_read_and_lines_are_told_by_their_file(tmp_path: Path) -> N
         ("numprocs=0", "numprocs: found 0, expected 1 to 1000"),
         ("numprocs=%(ENV_N)s", "numprocs: found '%(ENV_N)s', expected a whole number"),
         ("priority=high", "found 'high', expected a number"),
-        ("user=", "expected a string that is not empty"),
+        ("user=", "expected a name or a number"),
     ],
 )
 def test_values_that_cannot_be_carried_over(tmp_path: Path, line: str, why: str) -> None:

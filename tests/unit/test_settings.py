@@ -257,6 +257,21 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         load_settings(tmp_path / "binary.toml", {})
 
 
+@pytest.mark.parametrize("name", ["odd.toml", "odd.json"])
+@pytest.mark.parametrize("value", ["9" * 5000, "9" * 400, f"{'[' * 200}{']' * 200}", f"{'[' * 100_000}{']' * 100_000}"])
+def test_a_file_that_is_too_much_for_its_parser_is_a_wrong_file(name: str, value: str, tmp_path: Path) -> None:
+    text = f'{{"supervisor": {{"port": {value}}}}}' if name == "odd.json" else f"[supervisor]\nport = {value}\n"
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigurationError, match=rf"{name}.*: (cannot be read|tables and arrays|the integer)"):
+        load_settings(tmp_path / name, {})
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, f"0x{'f' * 5000}", f"{'[' * 3000}{']' * 3000}", "nan", "1e999"])
+def test_a_variable_that_is_too_much_for_a_parser_is_text(value: str) -> None:
+    with pytest.raises(ConfigurationError, match="environment: PODVISOR_SUPERVISOR__PORT: found "):
+        load_settings(None, {"PODVISOR_SUPERVISOR__PORT": value})
+
+
 JOB_OF_TWO = {"PODVISOR_SUPERVISOR__JOB_NAME": "mine", "PODVISOR_SUPERVISOR__NNODES": "2"}
 LWS = {"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1", "LWS_LEADER_ADDRESS": "vllm-3.vllm.serving"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import math
 
 import pytest
@@ -55,6 +56,14 @@ TAKEN: list[tuple[Converter[object], object, object]] = [
     (nofile, "64M:infinity", ResourceLimit("NOFILE", 64 * 1024**2, math.inf)),
     (nofile, "5:", ResourceLimit("NOFILE", 5, None)),
     (nofile, ":5", ResourceLimit("NOFILE", None, 5)),
+    (nofile, "18446744073709551615", ResourceLimit("NOFILE", math.inf, math.inf)),
+    (nofile, 2**63, ResourceLimit("NOFILE", math.inf, math.inf)),
+    (nofile, 2**63 - 1, ResourceLimit("NOFILE", 2**63 - 1, 2**63 - 1)),
+    (nofile, f"1:{'9' * 400}", ResourceLimit("NOFILE", 1, math.inf)),
+    (process_values.account, "nobody", "nobody"),
+    (process_values.account, "4294967294", "4294967294"),
+    (process_values.account, "${UID}", "${UID}"),
+    (process_values.accounts, ["video", "44"], ("video", "44")),
     (process_values.umask, "0022", 0o022),
     (process_values.umask, "0o77", 0o077),
     (process_values.cpus, "0-3,8", frozenset({0, 1, 2, 3, 8})),
@@ -144,6 +153,43 @@ REFUSED: list[tuple[Converter[object], object, str]] = [
         'found "5:4", expected "soft:hard", a number or "infinity" (the soft limit is above the hard one)',
     ),
     (nofile, ":", 'found ":", expected "soft:hard", a number or "infinity"'),
+    (
+        process_values.account,
+        "4294967295",
+        'found "4294967295", expected a name or a number (numbers are from 0 to 4294967294)',
+    ),
+    (process_values.account, "-1", 'found "-1", expected a name or a number (numbers are from 0 to 4294967294)'),
+    (
+        process_values.accounts,
+        ["1", "9" * 25],
+        f'found ["1", "{"9" * 25}"], expected an array of names or numbers (numbers are from 0 to 4294967294)',
+    ),
+    (
+        process_values.credentials,
+        ["x:/a\0b"],
+        'found ["x:/a\\u0000b"], expected an array of "name:/path/of/the/secret"',
+    ),
+    (
+        process_values.flags,
+        {"a": {"b": [datetime.date(1979, 5, 27)]}},
+        "found a table, expected a table of flags "
+        "without their dashes (dates and times are strings in JSON, which a table becomes)",
+    ),
+    (
+        quantities.size(),
+        f"{'9' * 400}.0",
+        f'found "{"9" * 78}…, expected a size such as "50MB" or "256KiB" or a number of bytes',
+    ),
+    (
+        probe_values.url,
+        "http://h:65536/",
+        'found "http://h:65536/", expected a URL such as "http://127.0.0.1:8000/health"',
+    ),
+    (
+        probe_values.regular_expression,
+        "a{99999999999999999999}",
+        'found "a{99999999999999999999}", expected a regular expression (the repetition number is too large)',
+    ),
     (process_values.umask, 22, 'found 22, expected an octal number as a string, such as "0022"'),
     (process_values.umask, "0999", 'found "0999", expected an octal number as a string, such as "0022"'),
     (process_values.cpus, "3-1", 'found "3-1", expected CPU numbers such as "0-3,8"'),

@@ -355,6 +355,55 @@ async def test_a_sighup_with_wrong_files_says_why(
         assert world.unit("web").state.state is RunState.ACTIVE
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f'{file("web")}[Readiness]\nLogLine = "a{{99999999999999999999}}"\n', "the repetition number is too large"),
+        (f"{file('web')}X = {'[' * 3000}{']' * 3000}\n", "tables and arrays are nested too deep"),
+        (f"{file('web')}LimitNOFILE = {'9' * 5000}\n", "value has 5000 digits"),
+    ],
+    ids=["regular expression", "depth", "digits"],
+)
+async def test_a_file_that_is_too_much_for_its_parser_is_a_wrong_file(
+    text: str, said: str, tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path, web=file("web"), store=file("store")) as world:
+        pids = {name: world.pid(name) for name in ("web", "store")}
+        world.write(web=text)
+        for dry_run in (True, False):
+            with pytest.raises(WrongFiles) as wrong:
+                await world.reload(dry_run=dry_run)
+            (problem,) = wrong.value.body.problems
+            assert Path(problem.path).name == "web.toml"
+            assert said in problem.message
+        world.pod.reloads.hang_up()
+        await trio.sleep(1)
+        assert "reload asked for by SIGHUP: wrong files, nothing was changed" in caplog.text
+        assert {name: world.pid(name) for name in pids} == pids
+
+
+async def test_an_error_of_our_own_costs_one_reload_and_no_unit(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path, web=file("web")) as world:
+
+        async def broken() -> Files:
+            raise KeyError("a bug")
+
+        pid = world.pid("web")
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(world.pod.reloads, "_read", broken)
+            with pytest.raises(Refused, match="internal error: KeyError: 'a bug'"):
+                await world.reload()
+            world.pod.reloads.hang_up()
+            await trio.sleep(1)
+        assert "reload asked for by SIGHUP: internal error" in caplog.text
+        assert "Traceback" in caplog.text
+        assert world.pid("web") == pid
+        world.write(store=file("store"))
+        assert await world.actions() == {"store": "start", "web": "nothing"}
+
+
 async def test_a_disk_that_hangs_costs_one_reload_and_not_all_later_ones(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
