@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from signal import Signals
@@ -254,14 +254,12 @@ class PodOperations:
             if verb == "start" and _number(service) not in gang.operator.state.held:
                 raise Refused(f"{service.unit.name} was not stopped here alone: start it without --local")
             return
-        along = self._pod.units.held_up_by(service.unit.name)
-        ranks = [rank.unit.name for rank in gang.engine.services if rank.unit.name in along]
-        if verb == "stop" and ranks:
+        if verb == "stop" and (ranks := _among(gang.engine.services, self._pod.units.stopped_with(service.unit.name))):
             raise Refused(
-                f"{', '.join(ranks)} goes down with {service.unit.name} (BindsTo, PartOf), and is one rank of a gang, "
-                f"whose other ranks would hang: stop it first, podvisor stop {ranks[0]}"
+                f"{', '.join(ranks)} goes down with {service.unit.name} (Requires, BindsTo, PartOf), and is one rank "
+                f"of a gang, whose other ranks would hang: stop it first, podvisor stop {ranks[0]}"
             )
-        if verb == "restart" and ranks:
+        if verb == "restart" and _among(gang.engine.services, self._pod.units.held_up_by(service.unit.name)):
             await self._asked(lambda client, instance_id: client.instance(instance_id))
 
     def _is_gang_member(self, service: Service) -> bool:
@@ -338,3 +336,7 @@ def _missing(gap: Gap) -> wire.LogLine:
 
 def _is_started_or_not(state: Operation) -> bool:
     return state.step in (wire.Step.IDLE, wire.Step.LOADING, wire.Step.DONE, wire.Step.FAILED, wire.Step.ABORTED)
+
+
+def _among(ranks: Sequence[Service], names: Collection[str]) -> list[str]:
+    return [rank.unit.name for rank in ranks if rank.unit.name in names]

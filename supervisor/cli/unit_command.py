@@ -66,6 +66,7 @@ def ready(socket_path: Path | None, view: wire.UnitView) -> wire.UnitView:
         while view.state in ("activating", "deactivating") and view.sub_state != "auto-restart":
             time.sleep(LOOK_AGAIN_SEC)
             view = Supervisor(socket_path).get(unit_path(view.name), wire.UnitView)
-    if view.state not in ("active", "inactive"):  # a oneshot has done its work
+    # What is inactive has done its work, or its condition was not met; an engine is waiting for somebody.
+    if view.state != "active" and (view.state != "inactive" or view.type == "engine"):
         raise CommandFailed(f"{view.name} is {view.state} ({view.sub_state}): {view.reason}", EXIT_REFUSED)
     return view

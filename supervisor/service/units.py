@@ -203,6 +203,10 @@ class Units:
             known = ", ".join(sorted(self._services)) or "none"
             raise NoSuchUnit(f"there is no unit {name!r} here; there are: {known}") from None
 
+    def stopped_with(self, name: str) -> frozenset[str]:
+        """Those that run and are stopped with this one: they require it, are bound to it or part of it."""
+        return frozenset(other for other in self._graph.stopped_with(name) if runs(self._services[other].state))
+
     def held_up_by(self, name: str) -> frozenset[str]:
         """Those that run and go down with this one: bound to it or part of it, at any distance."""
         return frozenset(other for other in self._graph.restart_stops(name) if runs(self._services[other].state))

@@ -210,6 +210,24 @@ async def test_a_rank_whose_store_was_relaunched_asks_for_its_gang_and_is_not_re
         assert pod.processes.alive("store") == 0
 
 
+@pytest.mark.parametrize("edge", ["Requires", "BindsTo", "PartOf"])
+async def test_what_a_rank_of_a_gang_would_be_stopped_with_is_stopped_after_it(
+    edge: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A gang whose engine goes on without its store could not be relaunched: it would cost the container."""
+    relations = f'[Unit]\n{edge} = ["store"]\nAfter = ["store"]\n'
+    async with running(tmp_path, settings=COORDINATED, store=STORE, engine=relations + ENGINE) as pod:
+        assert pod.it.supervision is not None
+        await pod.it.supervision.operator.command(placement(1))
+        operations = PodOperations(pod.it)
+        with pytest.raises(Refused, match=r"engine goes down with store .* podvisor stop engine"):
+            await operations.change("store", "stop", asked_by="operator", local=False)
+        assert (pod.processes.alive("engine"), pod.processes.alive("store")) == (1, 1)
+        await operations.change("engine", "stop", asked_by="operator", local=True)
+        await operations.change("store", "stop", asked_by="operator", local=False)
+        assert (pod.processes.alive("engine"), pod.processes.alive("store")) == (0, 0)
+
+
 async def test_a_standalone_engine_is_restarted_through_its_unit(tmp_path: Path, autojump_clock: MockClock) -> None:
     relations = '[Unit]\nAfter = ["store"]\nOnDependencyRestart = { store = "restart" }\n'
     async with running(tmp_path, store=STORE, engine=relations + ENGINE) as pod:
