@@ -192,15 +192,15 @@ class Output:
             while True:
                 with trio.move_on_at(stream.due) as patience:
                     await trio.lowlevel.wait_readable(descriptor)
+                if route.sink is not None:
+                    await route.sink.room()  # the last await before we write: in any other our room may be taken
                 if limit != self._rate_limit:
                     stream.finish()
                     limit, stream = self._rate_limit, self._stream(route, fields)
-                if patience.cancelled_caught:
+                elif patience.cancelled_caught:
                     stream.overdue(trio.current_time())
                 elif self._read(descriptor, stream) == 0:
                     return
-                if route.sink is not None:
-                    await route.sink.room()
         finally:
             left = _PIPE_BYTES
             while left > 0 and (read := self._read(descriptor, stream)):

@@ -21,7 +21,7 @@ from supervisor.process.drops import Drop
 from supervisor.process.output import ContainerStdout, Gap, Output, Pipes, RateLimit
 from supervisor.process.rotation import RotatingFile
 from supervisor.process.sink import MarkingWriter, Sink
-from tests.support.real_processes import reaping, spawn_of, told
+from tests.support.real_processes import TIMEOUT_SEC, reaping, spawn_of, told
 
 
 @asynccontextmanager
@@ -241,6 +241,27 @@ async def test_a_slow_but_living_reader_slows_the_unit_down_and_loses_nothing(tm
     os.close(read_end)
     os.close(write_end)
     assert written == b"".join(b"%d\n" % number for number in range(1, 1_000_001)) + b"the end\n"
+
+
+@pytest.mark.parametrize("mode", ["pass", "prefix"])
+@pytest.mark.parametrize("script", ["seq 150000", "seq 150000 & seq 150000 >&2; wait"], ids=["units", "streams"])
+async def test_busy_streams_share_a_living_reader_and_lose_nothing(script: str, mode: str, tmp_path: Path) -> None:
+    """Who waited for room still finds it when its turn comes to read."""
+    drops: list[Drop] = []
+    async with reaping() as children:
+        descriptor = os.open(tmp_path / "container", os.O_WRONLY | os.O_CREAT)
+        stdout = ContainerStdout(descriptor, buffer_bytes=100_000)
+        async with trio.open_nursery() as container:
+            await container.start(stdout.run)
+            async with trio.open_nursery() as pumps:
+                for unit in ("first", "second"):
+                    output = Output(unit, mode, stdout, drops=drops.append)
+                    pumps.start_soon(output.pump, (await started(children, output, script))[1])
+            assert await stdout.flush(trio.current_time() + TIMEOUT_SEC)
+            container.cancel_scope.cancel()
+        os.close(descriptor)
+    assert not drops
+    assert (tmp_path / "container").read_bytes().count(b"\n") == 2 * script.count("seq") * 150_000
 
 
 @pytest.mark.parametrize("mode", ["pass", "null", "prefix"])
