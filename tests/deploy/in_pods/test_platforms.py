@@ -20,7 +20,7 @@ from tests.deploy.in_pods.world import Stage, typed_in
 from tests.deploy.rendered import Manifests, kustomized, templated
 from tests.deploy.test_kustomize import added_to
 from tests.engines.asking import complete
-from tests.support.real_etcd import needs_etcd
+from tests.support.real_etcd import etcd_spec, needs_etcd
 
 pytestmark = [pytest.mark.pods, pytest.mark.engines]
 
@@ -80,7 +80,9 @@ async def test_the_charts_two_controllers_take_over_from_each_other_and_no_engin
     stage: Stage, tmp_path: Path
 ) -> None:
     manifests = templated({**STATEFULSET.values, "controller": {"store": "etcd"}}, tmp_path)
-    async with stage.running(manifests, hosts=await stage.etcd()) as cluster:
+    etcd = await stage.network.add_pod("etcd")
+    async with stage.running(manifests, hosts={etcd.name: etcd.address}) as cluster:
+        await stage.kubelet.start(etcd, etcd_spec(etcd))  # Last: nobody minds in which order things are applied.
         instance = await cluster.instance(lambda found: found["status"] == "active")
         said = await served(cluster)
         roles = {await role(cluster, controller): controller for controller in cluster.controllers}

@@ -25,7 +25,6 @@ from tests.deploy.rendered import Manifests
 from tests.pods.harness import TIMEOUT_SEC
 from tests.support.certificates import make_ca, make_certificate
 from tests.support.installed_engines import program
-from tests.support.real_etcd import etcd_spec
 
 TOKEN = secrets.token_hex(16)
 ANSWER_SEC = 10.0
@@ -43,12 +42,6 @@ class Stage:
     prefix: Path
     directory: Path
     """An empty one."""
-
-    async def etcd(self) -> Mapping[str, str]:
-        """A real one in a pod of its own: what the name server is to know of it."""
-        pod = await self.network.add_pod("etcd")
-        await self.kubelet.start(pod, etcd_spec(pod))
-        return {"etcd": pod.address}
 
     @asynccontextmanager
     async def running(self, manifests: Manifests, hosts: Mapping[str, str] | None = None) -> AsyncIterator[Cluster]:
