@@ -127,6 +127,19 @@ def test_a_death_that_was_asked_for_is_none(event: progress.Event, step: Step) -
     assert rig.state == before
 
 
+@pytest.mark.parametrize("step", [Step.STOPPING, Step.CLEANING, Step.STARTING, Step.LOADING])
+@pytest.mark.parametrize("leaves", [False, True])
+def test_an_engine_that_its_leaving_pod_does_not_let_load_is_no_error(step: Step, leaves: bool) -> None:
+    """What cannot be stopped or cleaned is one all the same."""
+    rig = rig_at(step)
+    if leaves:
+        rig.feed(progress.Leaving("SIGTERM"))
+    rig.broke()
+    assert rig.state.step is Step.FAILED
+    expected = "info" if leaves and step in (Step.STARTING, Step.LOADING) else "error"
+    assert rig.reports[-1].level == expected
+
+
 @pytest.mark.parametrize("death_first", [True, False])
 def test_a_death_while_loading_and_the_broken_wait_for_it_in_either_order(death_first: bool) -> None:
     rig = rig_at(Step.LOADING)

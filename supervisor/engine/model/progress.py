@@ -272,6 +272,8 @@ def _fail(state: Operation, reason: str, now: float) -> Outcome:
         holding=False,
         aborting=False,
     )
+    if state.leaving is not None and state.step in (Step.STARTING, Step.LOADING):
+        return failed, (Report("info", f"given up while {state.step}, because this pod leaves: {reason}"),)
     return failed, (Report("error", f"relaunch failed while {state.step}: {reason}; unfrozen"),)
 
 
