@@ -26,11 +26,15 @@ from controller.model.selection import ENGINE_RELAUNCH
 from controller.model.wanted import Wanted
 from controller.recovery import Recovery
 from controller.registry import Registry
+from controller.terms import check_credible
 from supervisor import wire
 from supervisor.shared.error_window import ErrorWindow
 
 REFUSED_WINDOW_SEC = 300.0
 """A supervisor that is refused registers again for ever; the same refusal is told once in this time."""
+
+
+FromSupervisor = wire.RegisterMsg | wire.ReregisterMsg | wire.HeartbeatMsg | wire.SoftwareFaultMsg
 
 
 class Unknown(Exception):
@@ -44,7 +48,8 @@ class Reception:
         self._refused = ErrorWindow(REFUSED_WINDOW_SEC)
 
     def register(self, message: wire.RegisterMsg, now: float) -> Joined | Rejected:
-        self._registry.terms.learn(message.term)
+        """Raises Incredible."""
+        self._learn(message)
         key = assembly.instance_key(message)
         answer = assembly.register(
             self._registry.newest(key),
@@ -56,7 +61,9 @@ class Reception:
         return self._registered(answer, message, now)
 
     def reregister(self, message: wire.ReregisterMsg, now: float) -> Joined | Rejected:
-        self._registry.terms.learn(message.term)
+        """Raises Incredible."""
+        self._learn(message)
+        check_credible("instance_id", message.instance_id, self._registry.next_id)
         key = assembly.instance_key(message)
         newest = self._registry.newest(key)
         if newest is None and self._registry.has(message.instance_id):
@@ -75,8 +82,8 @@ class Reception:
         return self._registered(answer, message, now)
 
     def heartbeat(self, message: wire.HeartbeatMsg, now: float) -> wire.HeartbeatAnswer:
-        """Raises Unknown."""
-        self._registry.terms.learn(message.term)
+        """Raises Unknown, Incredible."""
+        self._learn(message)
         entry = self._registry.of_key(InstanceKey(message.namespace, message.job_name))
         if entry is None or message.ins_id not in (0, entry.instance.id):
             raise Unknown(f"{message.namespace}/{message.job_name} is not known as instance {message.ins_id}")
@@ -102,6 +109,11 @@ class Reception:
             orders=self._orders(entry, here, now),
         )
 
+    def _learn(self, message: FromSupervisor) -> None:
+        """The next epoch is above all that are told, and no instance was ever relaunched so often."""
+        check_credible("epoch", message.epoch or 0, 0)
+        self._registry.terms.learn(message.term)
+
     def _orders(self, entry: Entry, member: Member, now: float) -> tuple[wire.Order, ...]:
         if entry.recovery is None and must_leave(entry.instance, member):
             reason = f"held: {entry.instance.held}"
@@ -110,8 +122,8 @@ class Reception:
         return entry.orders(member.key, now)
 
     def report_software_fault(self, message: wire.SoftwareFaultMsg, now: float) -> wire.FaultAnswer:
-        """Raises Unknown."""
-        self._registry.terms.learn(message.term)
+        """Raises Unknown, Incredible."""
+        self._learn(message)
         entry, member = self._reporter(message)
         fault = software_fault(message, member.key)
         judgement = judge_report(

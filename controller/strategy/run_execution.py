@@ -20,7 +20,7 @@ from controller.model.outcome import Failed, Outcome
 from controller.model.relaunch import exchange, plan
 from controller.model.relaunch.dispatch import postpone
 from controller.model.relaunch.effects import changed, undelivered
-from controller.model.relaunch.exchange import Action, Answered, Cancel, Close, Event, Send
+from controller.model.relaunch.exchange import Action, Answer, Answered, Cancel, Close, Event, Send
 from controller.model.relaunch.promise import PROMISED, promise
 from controller.model.relaunch.run import GOOD_ENDS, Cause, Run, RunRecord, RunStep
 from controller.model.wanted import came_of
@@ -29,6 +29,8 @@ from controller.registry import Registry
 from controller.store.base import Store
 from controller.strategy.turn import Turn
 from controller.supervisors import Supervisors
+from controller.terms import Incredible, check_credible
+from supervisor.wire import ErrorCode
 
 CLEANUP_SEC = 3.0
 """Of a cancelled run: abort goes to all who may be frozen, at once, and nobody is waited for longer."""
@@ -220,7 +222,9 @@ class RunExecution:
 
     async def _send(self, send: Send) -> None:
         member, began = self._opened.members[send.member].member, trio.current_time()
-        answer = await self._supervisors.ask(member, send.request, send.timeout_sec)
+        answer = _believed(
+            await self._supervisors.ask(member, send.request, send.timeout_sec), self._registry.terms.current
+        )
         entry = self._entry
         if order := undelivered(send, answer):
             entry.order(send.member, order, trio.current_time())
@@ -278,3 +282,13 @@ class RunExecution:
             reason=f"{cause.reason}: {cause.text}",
             member=member,
         )
+
+
+def _believed(answer: Answer, term: int) -> Answer:
+    """A supervisor that names a term which no controller has ever had has failed: for that nobody steps down."""
+    if isinstance(answer, exchange.Refused) and answer.code is ErrorCode.STALE_TERM:
+        try:
+            check_credible("term", answer.term or 0, term)
+        except Incredible as error:
+            return replace(answer, code=ErrorCode.FAILED, message=str(error), term=None)
+    return answer

@@ -141,15 +141,15 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     order: str
     """An OrderKind, or one of a newer controller."""
-    term: int = 0
+    term: Count = 0
     run_id: str | None = None
     boot_id: str | None = None
     reason: str | None = None
 
 
 class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    instance_id: int = 0
-    term: int = 0
+    instance_id: Count = 0
+    term: Count = 0
     message: str = "registered"
 
 
@@ -187,8 +187,8 @@ class HeartbeatMsg(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    term: int = 0
-    instance_id: int = 0
+    term: Count = 0
+    instance_id: Count = 0
     run_id: str | None = None
     """The open run of the instance: hearing it restarts the freeze's silence clock."""
     instance_status: str | None = None
@@ -231,7 +231,7 @@ class FaultAnswer(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Recovery = Recovery.ENGINE_RELAUNCH
     """A peer that does not say counts as yes."""
     run_id: str | None = None
-    term: int = 0
+    term: Count = 0
     orders: tuple[Order, ...] = ()
     strategy: str | None = None
     """The recovery that is under way, by its name."""
@@ -256,31 +256,31 @@ class StartCmdMsg(msgspec.Struct, frozen=True, kw_only=True):
 
     job_name: str
     role: str
-    instance_id: int
+    instance_id: Count
     endpoints: tuple[Endpoint, ...]
     """This pod's only."""
     master_dp_ip: str
     ranktable: Ranktable | None = None
     d2d_peer_ips: tuple[str, ...] | None = None
-    node_rank: int = 0
+    node_rank: Count = 0
     # ours
-    epoch: int | None = None
-    term: int = 0
+    epoch: Count | None = None
+    term: Count = 0
     run_id: str | None = None
-    nnodes: int = 1
-    master_port: int | None = None
+    nnodes: Count = 1
+    master_port: Count | None = None
     """The first of this epoch's block of rendezvous ports, at `master_dp_ip`."""
-    dp_size: int = 1
+    dp_size: Count = 1
     node_addrs: tuple[str, ...] = ()
     """Addresses by node rank."""
 
 
 class EngineRestartMsg(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     action: Action
-    instance_id: int | None = None
+    instance_id: Count | None = None
     # ours
-    epoch: int | None = None
-    term: int = 0
+    epoch: Count | None = None
+    term: Count = 0
     run_id: str | None = None
     boot_id: str | None = None
     """The boot the sender means; another boot answers 409 wrong_boot."""
@@ -290,15 +290,15 @@ class EngineRestartMsg(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """With `prepare`: what `reload` has said, to be taken in force; without it the engine keeps what it had."""
     recovery: str | None = None
     """With `recover`: which one is meant, as `token_reinference` or `uce`; RecoverExec is told."""
-    fault_code: int | None = None
+    fault_code: Count | None = None
     """With `recover`: of the fault that it answers; RecoverExec is told."""
     reason: str | None = None
 
 
 class StopMsg(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    term: int = 0
-    instance_id: int | None = None
-    epoch: int | None = None
+    term: Count = 0
+    instance_id: Count | None = None
+    epoch: Count | None = None
     boot_id: str | None = None
     run_id: str | None = None
     reason: str | None = None
@@ -308,8 +308,8 @@ class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """200 of engine-restart, start and stop."""
 
     step: Step
-    epoch: int
-    term: int
+    epoch: Count
+    term: Count
     boot_id: str
     run_id: str | None = None
     message: str = ""
@@ -327,8 +327,8 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorCode
     message: str
     step: Step | None = None
-    term: int | None = None
-    epoch: int | None = None
+    term: Count | None = None
+    epoch: Count | None = None
     boot_id: str | None = None
     category: FaultCategory | None = None
     """Of what `failed`, where that is known: `hardware` if DeviceHealthProbe failed."""
@@ -340,14 +340,14 @@ class OperationView(msgspec.Struct, frozen=True, kw_only=True):
     step: Step
     since: str
     run_id: str | None = None
-    epoch: int = 0
+    epoch: Count = 0
     error: str | None = None
     category: FaultCategory | None = None
     """Of the error."""
 
 
 class EndpointView(msgspec.Struct, frozen=True, kw_only=True):
-    id: int
+    id: Count
     status: EndpointStatus
     state: str
     """The unit's sub_state."""
@@ -362,12 +362,12 @@ class NodeManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     status: bool
     """True only if there are endpoints and every one is NORMAL."""
     # ours
-    instance_id: int = 0
-    epoch: int = 0
+    instance_id: Count = 0
+    epoch: Count = 0
     boot_id: str | None = None
-    term: int = 0
+    term: Count = 0
     freeze_remaining_sec: float = 0.0
-    relaunch_count: int = 0
+    relaunch_count: Count = 0
     operation: OperationView | None = None
     endpoints: tuple[EndpointView, ...] = ()
     prepared: bool = False
