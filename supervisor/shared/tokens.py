@@ -104,14 +104,14 @@ class TokenFile:
         return _strongest(self._lines).decode()
 
     def current_in(self, namespace: str, now: float) -> str | None:
-        """What a program shows to those of `namespace`: a token of theirs, else one that is bound to none.
+        """What a program shows to those of `namespace`: a node token of theirs, else one that is bound to none.
 
-        Never another namespace's: who gets to see a token can use it.
+        Never another namespace's, for who gets to see a token can use it; nor one for people, which may do too little.
         """
         self._look(now)
-        for wanted in (namespace, None):
-            if found := tuple(line for line in self._lines if line[1].namespace == wanted):
-                return _strongest(found).decode()
+        for wanted in (Grant(Role.NODE, namespace), Grant(Role.NODE)):
+            if found := next((token for token, grant in self._lines if grant == wanted), None):
+                return found.decode()
         return None
 
     def rights_of(self, authorization: str | None, now: float) -> Rights | None:

@@ -124,12 +124,14 @@ def test_a_line_may_bind_what_it_grants_to_a_namespace(
     "lines, namespace, shown",
     [
         (BOUND, "team-a", "a"),
-        (BOUND, "team-b", "b"),
+        (BOUND, "team-b", "everywhere"),
+        ("node everywhere\nread@team-a dashboard\noperate@team-a person\n", "team-a", "everywhere"),
+        ("operate@team-a person\nread looker\n", "team-a", None),
         (BOUND, "team-c", "everywhere"),
         ("node@team-a a\nread@team-b b\n", "team-c", None),
     ],
 )
-def test_nobody_is_shown_a_token_of_another_namespace(
+def test_a_program_shows_a_node_token_of_that_namespace_or_one_of_all(
     tmp_path: Path, lines: str, namespace: str, shown: str | None
 ) -> None:
     (tmp_path / "token").write_text(lines)
