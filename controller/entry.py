@@ -56,9 +56,9 @@ class Entry:
 
     def recovery_closed(self) -> None:
         if self.recovery and self.recovery.fault:
-            self.handled.append(self.recovery.fault.identity)
+            self.reported.add(self.recovery.fault.identity)
         self.recovery = None
-        self.handled.extend(self.reported)
+        self.handled.extend(identity for identity in self.reported if identity.is_of_one_life)
         self.reported.clear()
 
     def let_go(self, recovery: Recovery, term: int, now: float) -> None:

@@ -37,6 +37,11 @@ class FaultIdentity:
     """Of a device's fault, with its code; None: the whole node."""
     code: int | None = None
 
+    @property
+    def is_of_one_life(self) -> bool:
+        """Else a peer has told neither epoch nor pid, and the next death of that engine is told in the same words."""
+        return any(told is not None for told in (self.epoch, self.pid, self.device, self.code))
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:

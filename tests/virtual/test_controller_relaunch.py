@@ -296,6 +296,19 @@ async def test_a_peer_of_the_reference_system_is_driven_by_what_it_knows(autojum
         await world.until_active(epoch=2)
 
 
+async def test_each_death_of_a_peer_counts_though_all_are_told_in_the_same_words(autojump_clock: MockClock) -> None:
+    """It tells neither epoch nor process."""
+    async with open_world() as world:
+        gang = world.add_gang(size=2, script=Script(seed_only=True))
+        await world.until_active()
+        for epoch in (2, 3):
+            gang[0].kill_engine()
+            await world.until_active(epoch=epoch)
+            await trio.sleep(60)
+        assert [answer.recovery for answer in gang[0].answers] == [wire.Recovery.ENGINE_RELAUNCH] * 2
+        assert [fake.boots for fake in gang] == [1, 1]
+
+
 async def test_a_restart_whose_answer_is_lost_is_not_sent_twice_to_a_peer(autojump_clock: MockClock) -> None:
     """409 to the retry of our own request: it was carried out the first time."""
     async with open_world() as world:
