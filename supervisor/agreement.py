@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from supervisor import wire
 from supervisor.service.launch import LaunchError, expanded_unit
+from supervisor.service.launch_files import declared_files, read_declared
 from supervisor.settings import Settings
 from supervisor.unit.engine_checks import Complaint, PodFacts, pod_complaints
 from supervisor.unit.expand import ExpansionError, undefined_variables
@@ -63,10 +64,11 @@ def known_engine(unit: Unit, settings: Settings, environment: Mapping[str, str])
     here = {"NNODES": str(settings.supervisor.nnodes), "ROLE": settings.supervisor.role}
     try:
         left = {name: f"${{{name}}}" for name in undefined_variables(unit, environment.keys() | here.keys())}
-        expanded, _ = expanded_unit(unit, environment, {**here, **left})
+        variables = {**here, **left}
+        files = read_declared(declared_files(unit, {**environment, **variables}))
+        return expanded_unit(unit, environment, variables, files).engine
     except (ExpansionError, LaunchError):
         return None  # the unit's own problem, and said as such
-    return expanded.engine
 
 
 def _declared(settings: Settings) -> dict[str, int]:

@@ -5,7 +5,7 @@ In one value, so that the whole life of a pod fits into a test that costs no tim
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -13,13 +13,12 @@ import msgspec
 from supervisor.engine.hygiene import Gate
 from supervisor.engine.segments import SegmentsOf
 from supervisor.process.children import Children
+from supervisor.process.disk import Disk
 from supervisor.process.drops import DropObserver
 from supervisor.process.gate import run_gate
 from supervisor.process.output import ContainerStdout, Output, rate_limit_of
 from supervisor.process.segments import segments_of
 from supervisor.process.stream import Redact
-from supervisor.process.threads import in_thread_or_here
-from supervisor.reload import Files
 from supervisor.service.credentials import Secrets
 from supervisor.service.processes import LinuxProcesses, Processes
 from supervisor.service.unit_output import UnitOutput
@@ -33,10 +32,7 @@ class Host(msgspec.Struct, frozen=True):
     output_of: Callable[[Unit, DropObserver], UnitOutput]
     """Made once for each unit, and kept over all its invocations."""
     write_stdout: Callable[[bytes], None]
-    without_blocking: Callable[[Callable[[], Files]], Awaitable[Files]] = partial(
-        in_thread_or_here, abandon_on_cancel=True
-    )
-    """Reads files that may be on a disk that hangs, which must not hold up the end."""
+    disk: Disk = msgspec.field(default_factory=Disk)
     secrets: Secrets = msgspec.field(default_factory=Secrets)
     """What units have loaded, and nobody is shown."""
 

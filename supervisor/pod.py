@@ -7,6 +7,7 @@ adds later (`online.py`) hangs on here too, so that people see it.
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -46,10 +47,12 @@ from supervisor.host import Host
 from supervisor.pod_events import PodEvents
 from supervisor.pod_metrics import Gauges, PodMetrics
 from supervisor.process.drops import Drop
+from supervisor.process.threads import NoThread
 from supervisor.reload import Files, ReloadRefused, Reloads, Workshop
 from supervisor.service.exit_archive import ExitArchive
 from supervisor.service.exits import Exits
 from supervisor.service.launch import unit_launch
+from supervisor.service.launch_files import LaunchFiles
 from supervisor.service.operations import nothing_to_wait_for
 from supervisor.service.outcomes import Observer, Transition
 from supervisor.service.rearrangement import Definition
@@ -114,7 +117,9 @@ class Pod:
             lambda: {**configuration.environment, **self._placement()},
             started_elsewhere=[unit.name for unit in configuration.units if self._waits_for_controller(unit)],
             gang={unit.name: self.relaunch_request.make for unit in configuration.units if self._in_gang(unit)},
+            disk=host.disk,
         )
+        self._files = LaunchFiles(host.disk, host.secrets)
         self._archive = ExitArchive(configuration.state_dir, configuration.boot_id)
         for unit in configuration.units:
             self.units.add(self._service(unit))
@@ -139,7 +144,7 @@ class Pod:
         """Start the units and go on until cancelled; then every unit's tree is stopped before this returns."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.units.run)
-            self.units.start_all(asked_by=ASKED_BY)
+            nursery.start_soon(partial(self.units.start_all, asked_by=ASKED_BY))
             for supervision in self.supervisions.values():
                 await nursery.start(supervision.run)
             await nursery.start(self.reloads.run)
@@ -262,14 +267,17 @@ class Pod:
     def _definition(self, unit: Unit) -> Definition:
         if unit.engine is not None:
             return Definition(unit, self._engine_rules(unit), lambda: self._endpoint(unit).launch())
-        environment, secrets = self._configuration.environment, self._host.secrets
-        return Definition(unit, rules_of(unit), lambda: unit_launch(unit, environment, self._placement(), secrets))
+        environment = self._configuration.environment
+        return Definition(unit, rules_of(unit), lambda: unit_launch(unit, environment, self._placement(), self._files))
 
     async def _read_files(self) -> Files:
         """As they are now. Raise ConfigurationError."""
-        return await self._host.without_blocking(self._files)
+        try:
+            return await self._host.disk.ask("unit files", self._files_now, within_sec=math.inf)
+        except NoThread:
+            return self._files_now()  # what uses up all processes may be mended by a reload
 
-    def _files(self) -> Files:
+    def _files_now(self) -> Files:
         configuration = self._configuration
         settings, units = read_files(configuration.options, configuration.environment)
         in_force = configuration.settings
@@ -359,7 +367,7 @@ class Pod:
                 here=Here(
                     pod_ip=configuration.pod_ip,
                     environment=configuration.environment,
-                    secrets=self._host.secrets,
+                    files=self._files,
                     fabric=configuration.fabric,
                     device_num=section.device_num,
                     grace_period_sec=section.grace_period_sec,

@@ -59,7 +59,7 @@ async def watch_devices(endpoint: EndpointEngine, operator: Operator) -> None:
 
 
 async def _complaint(endpoint: EndpointEngine, placement: StartCmdMsg) -> str | None:
-    launch, engine = endpoint.beside(placement)
+    launch, engine = await endpoint.beside(placement)
     probe = engine.device_health_probe
     if probe is None:
         return None

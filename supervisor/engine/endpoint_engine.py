@@ -23,8 +23,8 @@ from supervisor.engine.model.reports import Observation
 from supervisor.engine.model.status import EngineFacts
 from supervisor.engine.segments import Segments, SegmentsOf
 from supervisor.engine.start_after import wait_for_peers
-from supervisor.service.credentials import Secrets
 from supervisor.service.launch import Launch, LaunchError, expanded_unit, unit_launch
+from supervisor.service.launch_files import LaunchFiles
 from supervisor.service.service import Service
 from supervisor.unit.model import Engine, Unit
 from supervisor.unit.state import UnitState
@@ -40,7 +40,7 @@ class Here(msgspec.Struct, frozen=True):
     pod_ip: str
     environment: Mapping[str, str]
     """The supervisor's own."""
-    secrets: Secrets
+    files: LaunchFiles
     fabric: Fabric | None
     device_num: int
     grace_period_sec: float
@@ -84,23 +84,25 @@ class EndpointEngine:
 
     async def pass_gate(self, placement: StartCmdMsg) -> None:
         """Raise LaunchError with what is in the way of this endpoint. What was cleaned up stays so."""
-        launch, _ = self.beside(placement)  # with its own devices: a sibling goes on using the others
-        await self._hygiene.pass_gate(self.plan(placement), launch)
+        launch, _ = await self.beside(placement)  # with its own devices: a sibling goes on using the others
+        uid = await self._here.files.uid_of(self.unit.name, launch.execution.user)
+        await self._hygiene.pass_gate(await self.plan(placement), launch, uid)
 
     # --- launch --------------------------------------------------------------------------------------------------
 
-    def launch(self) -> Launch:
+    async def launch(self) -> Launch:
         """What the service executes: the operation's placement through the unit's launcher. Raises LaunchError."""
-        placement = self._placed()
-        plan = self.plan(placement)
-        launch = unit_launch(self.unit, self._here.environment, self.variables(placement), self._here.secrets)
+        placement, unit, devices = self._placed(), self.unit, self._devices()  # as they are now, before any wait
+        variables = self.variables(placement)
+        plan = await self._plan(unit, placement, variables)
+        launch = await unit_launch(unit, self._here.environment, variables, self._here.files)
         if not plan.serves_http and plan.probes != launch.probes:
             log.info(
                 "rank %d serves no HTTP: its Http and Tcp probes are not asked, it is well while its processes live",
                 placement.node_rank,
                 extra={"unit": self.unit.name, "epoch": placement.epoch},
             )
-        given = {**launch.environment, **self._devices()}
+        given = {**launch.environment, **devices}
         environment, left_out = engine_environment(given, plan.environment, plan.unwanted)
         if left_out:
             log.warning(
@@ -115,25 +117,35 @@ class EndpointEngine:
             environment=environment,
             critical_processes=plan.critical_processes,
             # Its leader may just be telling it to end; for longer than in a relaunch nothing is to be hoped for.
-            stop_grace_sec=self.unit.service.stop.relaunch_timeout_sec if plan.ignores_kill_signal else None,
+            stop_grace_sec=unit.service.stop.relaunch_timeout_sec if plan.ignores_kill_signal else None,
         )
 
-    def plan(self, placement: StartCmdMsg) -> LaunchPlan:
+    async def plan(self, placement: StartCmdMsg) -> LaunchPlan:
         """Raises LaunchError."""
-        expanded, _ = expanded_unit(self.unit, self._here.environment, self.variables(placement), self._here.secrets)
-        here, number = self._here, self.engine.endpoint_number
+        return await self._plan(self.unit, placement, self.variables(placement))
+
+    async def _plan(self, unit: Unit, placement: StartCmdMsg, variables: Mapping[str, str]) -> LaunchPlan:
+        assert unit.engine is not None, f"{unit.name} is no engine"
+        here, number = self._here, unit.engine.endpoint_number
+        expanded = await self._expanded(unit, variables)
         try:
             return plan_launch(expanded, rank_of(placement, number, pod_ip=here.pod_ip, fabric=here.fabric))
         except CannotLaunch as error:
             raise LaunchError(str(error)) from error
 
-    def beside(self, placement: StartCmdMsg) -> tuple[Launch, Engine]:
+    async def beside(self, placement: StartCmdMsg) -> tuple[Launch, Engine]:
         """What commands beside the engine see, and the engine's table with its strings expanded. Raises LaunchError."""
-        variables = self.variables(placement)
-        launch = unit_launch(self.unit, self._here.environment, variables, self._here.secrets)
-        expanded, _ = expanded_unit(self.unit, self._here.environment, variables, self._here.secrets)
-        assert expanded.engine is not None, f"{self.unit.name} is no engine"
-        return replace(launch, environment={**launch.environment, **self._devices()}), expanded.engine
+        unit, variables, devices = self.unit, self.variables(placement), self._devices()
+        launch = await unit_launch(unit, self._here.environment, variables, self._here.files)
+        expanded = await self._expanded(unit, variables)
+        assert expanded.engine is not None, f"{unit.name} is no engine"
+        return replace(launch, environment={**launch.environment, **devices}), expanded.engine
+
+    async def _expanded(self, unit: Unit, variables: Mapping[str, str]) -> Unit:
+        """Raises LaunchError."""
+        environment = self._here.environment
+        files = await self._here.files.read(unit, {**environment, **variables})
+        return expanded_unit(unit, environment, variables, files)
 
     def variables(self, placement: StartCmdMsg) -> dict[str, str]:
         """Raises LaunchError."""
@@ -144,7 +156,8 @@ class EndpointEngine:
 
     async def before_spawn(self) -> None:
         """Peers that must listen first; part of the start, within its deadline. Raises LaunchError."""
-        await wait_for_peers(self.plan(self._placed()).start_after)
+        plan = await self.plan(self._placed())
+        await wait_for_peers(plan.start_after)
 
     def _placed(self) -> StartCmdMsg:
         placement = self._operation().placement

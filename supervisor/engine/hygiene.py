@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from supervisor.engine.launchers import LaunchPlan
 from supervisor.engine.segments import Segments
 from supervisor.process.gate import Baseline, DeviceMemoryProbe, GateReport, GateSpec, Port
-from supervisor.process.spawn import uid_of
 from supervisor.service.launch import Launch, LaunchError
 from supervisor.service.service import Service
 from supervisor.unit.model import Command
@@ -39,8 +38,8 @@ class Hygiene:
         self._shared_memory_is_private = shared_memory_is_private
         self._baseline = Baseline()
 
-    async def pass_gate(self, plan: LaunchPlan, launch: Launch) -> None:
-        """Raise LaunchError with what is in the way. Cancelled: what was cleaned up so far stays so."""
+    async def pass_gate(self, plan: LaunchPlan, launch: Launch, uid: int) -> None:
+        """Raise LaunchError with what is in the way. Cancelled: what was cleaned up stays so. `uid`: the unit's."""
         name = self._service.unit.name
         report = await self._gate(
             GateSpec(
@@ -52,7 +51,7 @@ class Hygiene:
                 socket_patterns=_in_temporary(plan.temporary_sockets, launch.environment),
                 device_memory=self._device_memory(plan, launch),
                 baseline=self._baseline,
-                uids=frozenset({os.geteuid(), uid_of(launch.execution.user)}),
+                uids=frozenset({os.geteuid(), uid}),
             ),
         )
         self._baseline = report.baseline

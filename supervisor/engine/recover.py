@@ -20,10 +20,11 @@ async def ask_to_recover(
 ) -> str | None:
     """What is wrong; None if it has recovered, or has nothing of its own to recover. The caller sets the limit."""
     try:
-        launch, engine = endpoint.beside(placement)
+        launch, engine = await endpoint.beside(placement)
         if engine.recover_http is not None:
             # A rank that serves no HTTP is recovered by the one that does.
-            return await check_http(engine.recover_http) if endpoint.plan(placement).serves_http else None
+            plan = await endpoint.plan(placement)
+            return await check_http(engine.recover_http) if plan.serves_http else None
         if engine.recover_exec is None:
             return None
         told = {

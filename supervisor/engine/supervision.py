@@ -74,7 +74,7 @@ class EngineSupervision:
         self.registration = registration
         self._history = history
         self.engine = PodEngine(surroundings, lambda: self.operator.state, lambda event: self.operator.feed(event))
-        secrets = surroundings.here.secrets
+        secrets = surroundings.here.files.secrets
         self.operator = Operator(operation, settings.operation, self.engine, end_supervisor, observers, secrets)
         self.node_manager = NodeManager(self.operator, self.engine, registration, coordinated=settings.coordinated)
         self.drain = Drain(settings.drain, self.operator, self.engine)

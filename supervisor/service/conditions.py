@@ -11,7 +11,10 @@ from supervisor.unit.model import Conditions
 def unmet(
     conditions: Conditions, variables: Mapping[str, str], exists: Callable[[str], bool] = os.path.exists
 ) -> str | None:
-    """The first condition that does not hold, in words; None if all do. `variables` hold the placement's as well."""
+    """The first condition that does not hold, in words; None if all do. `variables` hold the placement's as well.
+
+    Blocks where there is a ConditionPathExists.
+    """
     rank = variables.get("NODE_RANK")
     if conditions.node_rank is not None and rank != str(conditions.node_rank):
         found = "not known yet" if rank is None else rank

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,13 +40,10 @@ class Secrets:
         self._hidden: tuple[tuple[str, str], ...] = ()
         """(what is hidden, what stands in its place), the longest first: one may be a part of another."""
 
-    def read(self, credentials: Sequence[tuple[str, str]]) -> dict[str, str]:
-        """The variables that stand for them in the strings of their unit. Raise CredentialError."""
-        variables: dict[str, str] = {}
+    def remember(self, credentials: Sequence[tuple[str, str]], variables: Mapping[str, str]) -> None:
+        """What `read_credentials` has found, before anything is made of it."""
         for name, path in credentials:
-            secret = variables[f"{CREDENTIAL}{name}"] = _read(name, Path(path))
-            self._remember(name, path, secret)
-        return variables
+            self._remember(name, path, variables[f"{CREDENTIAL}{name}"])
 
     def redact(self, text: str) -> str:
         for secret, shown in self._hidden:
@@ -79,6 +76,11 @@ class Secrets:
             for piece in _forms(each)
         }
         self._hidden = tuple(sorted(hidden.items(), key=lambda each: -len(each[0])))
+
+
+def read_credentials(credentials: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The variables that stand for them in the strings of their unit. Blocks. Raise CredentialError."""
+    return {f"{CREDENTIAL}{name}": _read(name, Path(path)) for name, path in credentials}
 
 
 def _encodable(text: str) -> str:

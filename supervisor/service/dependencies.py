@@ -13,10 +13,12 @@ from functools import partial
 
 import trio
 
+from supervisor.process.disk import Disk
 from supervisor.service.conditions import unmet
-from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet
+from supervisor.service.outcomes import ConditionUnknown, ConditionUnmet, DependencyUnmet
 from supervisor.service.service import Service
 from supervisor.unit.graph import Graph
+from supervisor.unit.model import Unit
 from supervisor.unit.state import UnitState
 from supervisor.unit.states import RunState
 
@@ -30,12 +32,14 @@ class Dependencies:
         services: Mapping[str, Service],
         variables: Callable[[], Mapping[str, str]],
         started_elsewhere: AbstractSet[str],
+        disk: Disk,
     ) -> None:
-        """`services` fills up later. `variables` and `started_elsewhere` as for `Units`."""
+        """`services` fills up later. `variables`, `started_elsewhere` and `disk` as for `Units`."""
         self._graph = graph
         self._services = services
         self._variables = variables
         self._started_elsewhere = started_elsewhere
+        self._disk = disk
         self._being_replaced: AbstractSet[str] = frozenset()
         """Units that were stopped and will be started, or taken away: that they are down decides nothing."""
         self._waiting: set[trio.CancelScope] = set()
@@ -56,15 +60,24 @@ class Dependencies:
             for waiting in self._waiting:
                 waiting.cancel(reason="there may be another graph")
 
-    def unmet_condition(self, name: str) -> str | None:
-        return unmet(self._services[name].unit.conditions, self._variables())
+    async def unmet_condition(self, unit: Unit) -> str | None:
+        """The first that does not hold, in words. Raise ConditionUnknown."""
+        conditions = unit.conditions
+        look = partial(unmet, conditions, self._variables())
+        if not conditions.path_exists:
+            return look()
+        try:
+            return await self._disk.ask(f"conditions of {unit.name}", look)
+        except OSError as error:
+            paths = ", ".join(map(repr, conditions.path_exists))
+            raise ConditionUnknown(f"ConditionPathExists = {paths} cannot be looked at: {error.strerror}") from error
 
     async def active(self, name: str) -> None:
         """Until all that this unit comes After is active, or will not be.
 
         After is order alone, as in systemd: what is down and not asked to start is not waited for, unless it is
         required; then DependencyUnmet is raised. Raise ConditionUnmet when the unit is to be skipped, as is one that
-        is bound to a unit that was.
+        is bound to a unit that was; ConditionUnknown when that cannot be found out.
         """
         looking = trio.CancelScope()
         while True:
@@ -77,7 +90,7 @@ class Dependencies:
             looking = trio.CancelScope()  # there is another graph
 
     async def _by_this_graph(self, name: str) -> None:
-        if (condition := self.unmet_condition(name)) is not None:
+        if (condition := await self.unmet_condition(self._services[name].unit)) is not None:
             raise ConditionUnmet(condition)
         required = self._graph.requirements_of(name)
         earlier = self._graph.order_after(name)

@@ -38,7 +38,10 @@ def inherited(unit: Unit, supervisors: Mapping[str, str]) -> dict[str, str]:
 
 
 def account(user: str) -> dict[str, str]:
-    """systemd.exec(5), User=: HOME, LOGNAME, USER and SHELL of the account; nothing for a bare unknown number."""
+    """systemd.exec(5), User=: HOME, LOGNAME, USER and SHELL of the account; nothing for a bare unknown number.
+
+    Blocks: the user database may be on another machine (nsswitch.conf(5)).
+    """
     try:
         entry = pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user)
     except KeyError:
@@ -50,13 +53,13 @@ def environment_of(
     unit: Unit,
     expanded: Execution,
     supervisors: Mapping[str, str],
+    of_account: Mapping[str, str],
     placement: Mapping[str, str],
     from_files: Mapping[str, str],
 ) -> dict[str, str]:
     """The whole environment of a unit's processes, the invocation's own variables excepted. Later sources win."""
     environment = inherited(unit, supervisors)
-    if expanded.user is not None:
-        environment |= account(expanded.user)
+    environment |= of_account
     environment |= placement
     environment |= dict(expanded.environment)
     environment |= from_files
@@ -69,7 +72,7 @@ def environment_of(
 
 
 def read_environment_files(declared: tuple[str, ...]) -> dict[str, str]:
-    """Later files win; one whose name begins with `-` may be absent. Raise EnvironmentFileError."""
+    """Later files win; one whose name begins with `-` may be absent. Blocks. Raise EnvironmentFileError."""
     environment: dict[str, str] = {}
     for entry in declared:
         optional, path = entry.startswith("-"), Path(entry.removeprefix("-"))

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
 from supervisor.process.children import Spawn
-from supervisor.service.credentials import CredentialError, Secrets
-from supervisor.service.environment import EnvironmentFileError, environment_of, read_environment_files
+from supervisor.service.environment import environment_of
+from supervisor.service.launch_files import FromFiles, LaunchError, LaunchFiles
 from supervisor.unit.events import Commands
-from supervisor.unit.expand import ExpansionError, expand, expand_unit
+from supervisor.unit.expand import ExpansionError, expand_unit
 from supervisor.unit.model import Command, Execution, Probes, Service, Unit
 
-
-class LaunchError(Exception):
-    """The unit cannot even be told what to execute; the unit fails with this message and its policy decides."""
+__all__ = [
+    "HardwareFault",
+    "Launch",
+    "LaunchError",
+    "LaunchFactory",
+    "declared_commands",
+    "expanded_unit",
+    "spawn_of",
+    "unit_launch",
+]
 
 
 class HardwareFault(LaunchError):
@@ -45,27 +52,30 @@ class Launch(msgspec.Struct, frozen=True):
     an engine's start, and much beside another unit's."""
 
 
-LaunchFactory = Callable[[], Launch]
+LaunchFactory = Callable[[], Awaitable[Launch]]
 """Called anew for every spawn, so that placement, environment files and variables are those of the moment.
 
-Raises LaunchError.
+Raises LaunchError. Cancelled, nothing has happened.
 """
 
 
-def unit_launch(
-    unit: Unit, base_environment: Mapping[str, str], variables: Mapping[str, str], secrets: Secrets | None = None
+async def unit_launch(
+    unit: Unit, base_environment: Mapping[str, str], variables: Mapping[str, str], files: LaunchFiles | None = None
 ) -> Launch:
     """The launch of a unit whose file says it all (every unit but an engine with a launcher of its own).
 
     `variables` is the placement: it can be used in the file, and is in the environment of the unit's processes.
     Raise LaunchError.
     """
-    expanded, from_files = expanded_unit(unit, base_environment, variables, secrets)
+    files = files or LaunchFiles()
+    found = await files.read(unit, {**base_environment, **variables})
+    expanded = expanded_unit(unit, base_environment, variables, found)
     service, execution = expanded.service, expanded.service.execution
+    account = await files.account(unit.name, execution.user)
     epoch, engine = variables.get("EPOCH"), expanded.engine
     return Launch(
         argv=() if service.exec_start is None else service.exec_start.argv,
-        environment=environment_of(unit, execution, base_environment, variables, from_files),
+        environment=environment_of(unit, execution, base_environment, account, variables, found.environment),
         probes=expanded.probes,
         commands=declared_commands(service),
         execution=execution,
@@ -79,20 +89,13 @@ def unit_launch(
 
 
 def expanded_unit(
-    unit: Unit, base_environment: Mapping[str, str], variables: Mapping[str, str], secrets: Secrets | None = None
-) -> tuple[Unit, Mapping[str, str]]:
-    """The unit with its strings expanded, and what its environment files say at this moment. Raise LaunchError.
-
-    Environment files and credentials are read anew. `secrets` keeps what is read from being shown.
-    """
-    known, execution = {**base_environment, **variables}, unit.service.execution
+    unit: Unit, base_environment: Mapping[str, str], variables: Mapping[str, str], files: FromFiles
+) -> Unit:
+    """The unit with its strings expanded. Raise LaunchError."""
+    known = {**base_environment, **variables, **files.credentials}
     try:
-        files = tuple(expand(path, known) for path in execution.environment_files)
-        from_files = read_environment_files(files)
-        credentials = tuple((name, expand(path, known)) for name, path in execution.credentials)
-        known |= (secrets or Secrets()).read(credentials)
-        return expand_unit(unit, known, from_files), from_files
-    except (ExpansionError, EnvironmentFileError, CredentialError) as error:
+        return expand_unit(unit, known, files.environment)
+    except ExpansionError as error:
         raise LaunchError(str(error)) from error
 
 

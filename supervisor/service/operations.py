@@ -22,7 +22,7 @@ from supervisor.service.commands import run_command
 from supervisor.service.diagnosis import Diagnosis
 from supervisor.service.invocation import Invocation, exit_of
 from supervisor.service.launch import HardwareFault, Launch, LaunchError, LaunchFactory
-from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, Observer, StopReport
+from supervisor.service.outcomes import ConditionUnknown, ConditionUnmet, DependencyUnmet, Observer, StopReport
 from supervisor.service.processes import Ladder, Processes
 from supervisor.service.unit_output import UnitOutput, lent
 from supervisor.unit import events as ev
@@ -44,7 +44,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     """What a service is given by those around it."""
 
     dependencies: Callable[[], Awaitable[None]] = nothing_to_wait_for
-    """Awaited before every start, without limit. Raises DependencyUnmet or ConditionUnmet."""
+    """Awaited before every start, without limit. Raises DependencyUnmet, ConditionUnmet or ConditionUnknown."""
     before_spawn: Callable[[], Awaitable[None]] = nothing_to_wait_for
     """Awaited before every fork, within the start's deadline: a hygiene gate, peers that must listen first.
 
@@ -140,6 +140,8 @@ class Operations:
     async def _await_dependencies(self, tell: Tell) -> None:
         try:
             await self._around.dependencies()
+        except ConditionUnknown as unknown:
+            tell(ev.ConditionUnknown(str(unknown)))
         except DependencyUnmet as unmet:
             tell(ev.DependencyFailed(str(unmet)))
         except ConditionUnmet as unmet:
@@ -149,7 +151,7 @@ class Operations:
 
     async def _run_commands(self, which: ev.Commands, tell: Tell) -> None:
         try:
-            failure = await self._run_each(which, self._prepared_launch())
+            failure = await self._run_each(which, await self._prepared_launch())
         except (LaunchError, OSError) as error:
             failure = str(error)
         tell(ev.CommandsDone(None if failure is None else f"{which}: {failure}"))
@@ -177,7 +179,7 @@ class Operations:
     async def _spawn(self, nursery: trio.Nursery, tell: Tell, restores: bool) -> None:
         try:
             await self._around.before_spawn()
-            launch = self._prepared_launch()
+            launch = await self._prepared_launch()
             if restores and launch.restore is not None:
                 launch = replace(launch, argv=launch.restore.argv)
             invocation = Invocation(self.rules, launch, self._processes, self._output, tell)
@@ -198,10 +200,10 @@ class Operations:
             pid = None if invocation.child is None else invocation.child.pid
             tell(ev.Spawned(pid, invocation.awaits_ready))
 
-    def _prepared_launch(self) -> Launch:
+    async def _prepared_launch(self) -> Launch:
         """Asked for once in an invocation, so that its commands see what its main process sees."""
         if self.launch is None:
-            self.launch = self.factory()
+            self.launch = await self.factory()
         return self.launch
 
     async def _stop_tree(self, order: ev.StopTree, tell: Tell) -> None:

@@ -20,6 +20,10 @@ class DependencyUnmet(Exception):
     """A unit that this one needs is not going to be active; the message says which."""
 
 
+class ConditionUnknown(DependencyUnmet):
+    """Whether a Condition…= holds cannot be found out; that is a start that failed, and is tried again like one."""
+
+
 class ConditionUnmet(Exception):
     """A Condition…= of the unit is not met: the unit is skipped, which is no failure."""
 

@@ -32,3 +32,9 @@ class Rearrangement(msgspec.Struct, frozen=True):
     """Of those stopped: here no more."""
     start: frozenset[str] = frozenset()
     """Asked to start in the end; each waits for those it comes After."""
+
+    @property
+    def declared(self) -> Mapping[str, Unit]:
+        """Of the services that are new, or go by another declaration afterwards."""
+        added = {service.unit.name: service.unit for service in self.added}
+        return added | {name: definition.unit for name, definition in self.redefined.items()}

@@ -11,17 +11,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import partial
 
 import trio
 
+from supervisor.process.disk import Disk
 from supervisor.service.dependencies import Dependencies
 from supervisor.service.operations import Surroundings, nothing_to_wait_for
-from supervisor.service.outcomes import StartFailed, StopReport, Transition
+from supervisor.service.outcomes import ConditionUnknown, StartFailed, StopReport, Transition
 from supervisor.service.rearrangement import Rearrangement
 from supervisor.service.relations import ASKED_BY, Relations, RelaunchGang
 from supervisor.service.service import Service
 from supervisor.unit.graph import Graph
+from supervisor.unit.model import Unit
 from supervisor.unit.relations import runs
 from supervisor.wire import UnitView
 
@@ -45,18 +48,20 @@ class Units:
         *,
         started_elsewhere: Collection[str] = (),
         gang: Mapping[str, RelaunchGang] | None = None,
+        disk: Disk | None = None,
     ) -> None:
         """`variables` are what conditions look at: the supervisor's environment and the placement, as of now.
 
         `started_elsewhere`: units that others start when their time has come. Who requires one waits for it.
         `gang`: units of which there is one in each pod of an instance, and how to ask that all are relaunched.
+        `disk`: where conditions look for paths.
         """
         self._graph = graph
         self._started_elsewhere = frozenset(started_elsewhere)
         self._services: dict[str, Service] = {}
         self._gang = gang or {}
         self._relations = Relations(graph, self._services, self._gang)
-        self.dependencies = Dependencies(graph, self._services, variables, self._started_elsewhere)
+        self.dependencies = Dependencies(graph, self._services, variables, self._started_elsewhere, disk or Disk())
         self._lives: dict[str, trio.CancelScope] = {}
         """Of the services' tasks."""
         self._nursery: trio.Nursery | None = None
@@ -100,15 +105,17 @@ class Units:
             reports = await self._stop_in_order(stop, order, asked_by=asked_by, reason=reason)
             for service in change.added:
                 await self._take_in(service)
+            ruled_out = await self._ruled_out(change.graph, {**self._declared(), **change.declared}, change.start)
             if not self._stopping:
-                self._replace(change, asked_by)
+                self._replace(change, ruled_out, asked_by)
         return reports
 
     # --- asked for ---------------------------------------------------------------------------------------------
 
-    def start_all(self, *, asked_by: str) -> None:
+    async def start_all(self, *, asked_by: str) -> None:
         """Ask all units to start but those that others start. What comes of it is seen in their states."""
-        self._ask_to_start(self._services.keys(), asked_by)
+        everyone = self._declared()
+        self._ask_to_start(everyone.keys(), await self._ruled_out(self._graph, everyone, everyone.keys()), asked_by)
 
     async def start(self, name: str, *, asked_by: str) -> None:
         """Start a unit and what it requires and wants; return when it is spawned. Raise NoSuchUnit, StartFailed."""
@@ -269,7 +276,7 @@ class Units:
                 nursery.start_soon(stop_in_turn, name)
         return {name: report for name, report in reports.items() if not report.gone}
 
-    def _replace(self, change: Rearrangement, asked_by: str) -> None:
+    def _replace(self, change: Rearrangement, ruled_out: AbstractSet[str], asked_by: str) -> None:
         """Without a checkpoint: nobody sees one half of it, or a unit that is to start and was not asked to yet."""
         for name in change.removed:
             del self._services[name]
@@ -281,7 +288,7 @@ class Units:
         self.dependencies.go_by(change.graph)
         for service in change.added:
             self._services[service.unit.name] = service
-        self._ask_to_start(change.start, asked_by)
+        self._ask_to_start(change.start, ruled_out, asked_by)
 
     async def _take_in(self, service: Service) -> None:
         assert self._nursery is not None, "the units are run before they are rearranged"
@@ -291,7 +298,25 @@ class Units:
         with self._lives.setdefault(service.unit.name, trio.CancelScope()):
             await service.run(task_status=task_status)
 
-    def _ask_to_start(self, names: AbstractSet[str], asked_by: str) -> None:
+    def _declared(self) -> Mapping[str, Unit]:
+        return {name: service.unit for name, service in self._services.items()}
+
+    async def _ruled_out(self, graph: Graph, units: Mapping[str, Unit], names: AbstractSet[str]) -> frozenset[str]:
+        """Of these units, those that stand back for one that they conflict with: their conditions do not hold."""
+        ruled_out: set[str] = set()
+
+        async def look(unit: Unit) -> None:
+            with suppress(ConditionUnknown):  # it fails by itself when it is started
+                if await self.dependencies.unmet_condition(unit) is not None:
+                    ruled_out.add(unit.name)
+
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                if graph.conflicts[name]:
+                    nursery.start_soon(look, units[name])
+        return frozenset(ruled_out)
+
+    def _ask_to_start(self, names: AbstractSet[str], ruled_out: AbstractSet[str], asked_by: str) -> None:
         """Of units in conflict the first in start order is started, unless its conditions do not hold."""
         if self._stopping:
             return
@@ -304,7 +329,7 @@ class Units:
             if rivals:
                 log.info("%s is not started: it conflicts with %s", name, ", ".join(sorted(rivals)))
                 continue
-            if self.dependencies.unmet_condition(name) is None:
+            if name not in ruled_out:
                 asked.add(name)
             service.ask_to_start(asked_by)
 

@@ -11,6 +11,7 @@ from supervisor.unit.descent import complete, fail, leave, with_report
 from supervisor.unit.events import (
     Commands,
     CommandsDone,
+    ConditionUnknown,
     ConditionUnmet,
     CriticalProcessDied,
     DependencyFailed,
@@ -57,6 +58,10 @@ def dependency_failed(at: Moment, event: DependencyFailed) -> Outcome:
 
 def skip(at: Moment, event: ConditionUnmet) -> Outcome:
     return replace(rest(at, SubState.DEAD, f"skipped: {event.reason}"), skipped=True), ()
+
+
+def condition_unknown(at: Moment, event: ConditionUnknown) -> Outcome:
+    return fail(at, Fault(Result.TIMEOUT, event.reason))
 
 
 def start_pre_done(at: Moment, event: CommandsDone) -> Outcome:

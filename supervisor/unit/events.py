@@ -54,6 +54,12 @@ class ConditionUnmet(msgspec.Struct, frozen=True):
     reason: str
 
 
+class ConditionUnknown(msgspec.Struct, frozen=True):
+    """Whether a condition holds cannot be found out: that is a failure, as of any start."""
+
+    reason: str
+
+
 class CommandsDone(msgspec.Struct, frozen=True):
     failure: str | None = None
 
@@ -170,6 +176,7 @@ Event = (
     | DependenciesMet
     | DependencyFailed
     | ConditionUnmet
+    | ConditionUnknown
     | CommandsDone
     | Spawned
     | SpawnFailed
@@ -205,7 +212,7 @@ class Commands(StrEnum):
 
 
 class AwaitDependencies(msgspec.Struct, frozen=True):
-    """Answered by DependenciesMet, DependencyFailed or ConditionUnmet."""
+    """Answered by DependenciesMet, DependencyFailed, ConditionUnmet or ConditionUnknown."""
 
     reason: str
 

@@ -15,6 +15,7 @@ from typing import Any
 from supervisor.unit import ascent, descent, requests, running
 from supervisor.unit.events import (
     CommandsDone,
+    ConditionUnknown,
     ConditionUnmet,
     CriticalProcessDied,
     DependenciesMet,
@@ -62,7 +63,7 @@ def step(rules: Rules, state: UnitState, event: Event, now: float, jitter: float
     return TABLE[state.sub_state][type(event)](Moment(rules, state, now, jitter), event)
 
 
-_DEPENDENCIES: tuple[EventType, ...] = (DependenciesMet, DependencyFailed, ConditionUnmet)
+_DEPENDENCIES: tuple[EventType, ...] = (DependenciesMet, DependencyFailed, ConditionUnmet, ConditionUnknown)
 _SPAWN: tuple[EventType, ...] = (Spawned, SpawnFailed)
 _PROCESS: tuple[EventType, ...] = (Exited, CriticalProcessDied)
 _PROBES: tuple[EventType, ...] = (Ready, NotReady, LivenessFailed, LivenessRecovered)
@@ -153,6 +154,7 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
                 DependenciesMet: ascent.dependencies_met,
                 DependencyFailed: ascent.dependency_failed,
                 ConditionUnmet: ascent.skip,
+                ConditionUnknown: ascent.condition_unknown,
             },
             CommandsDone,
             *_SPAWN,

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -150,3 +151,27 @@ async def test_what_died_while_the_supervisor_was_stopped_is_seen_at_once_afterw
             await trio.sleep(0.01)  # no child of ours
         running_supervisor.signal(signal.SIGCONT)
         assert await running_supervisor.started("web", 2) != first
+
+
+@needs_fuse
+async def test_a_mount_that_hangs_holds_up_nobody_but_the_unit_that_looks_there(tmp_path: Path) -> None:
+    """The kernel lets nobody go who waits for an answer: so it must not be the loop."""
+    mount = tmp_path / "models"
+    mount.mkdir()
+    units = {
+        "a": service(*FOREVER, unit={"ConditionPathExists": [str(mount / "weights")]}),
+        "b": service(*FOREVER, EnvironmentFile=[str(mount / "env")]),
+        "c": service(*FOREVER, LoadCredential=[f"token:{mount}/token"]),
+        "web": service(*FOREVER),
+    }
+    with ExitStack() as hanging:
+        hanging.enter_context(hanging_directory(mount))
+        async with supervisor(tmp_path, units) as running_supervisor:
+            pid = await running_supervisor.started("web")
+            views = await running_supervisor.units()
+            assert {name for name, view in views.items() if view.pid is None} == {"a", "b", "c"}
+            running_supervisor.signal(signal.SIGTERM)
+            await running_supervisor.stderr.saw("ended in")
+            assert not alive(pid)
+            hanging.close()  # not even the end of a process comes before the answers to its threads
+            assert await running_supervisor.ended() == 0

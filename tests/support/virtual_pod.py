@@ -8,7 +8,6 @@ the network are the test's. A kubelet stand-in starts the container again, with 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +28,6 @@ from supervisor.process.children import Child, Spawn
 from supervisor.process.drops import DropObserver
 from supervisor.process.gate import GateItem, GateReport, GateSpec
 from supervisor.process.tree import TreeReport
-from supervisor.reload import Files
 from supervisor.service.processes import Ladder
 from supervisor.service.unit_output import UnitOutput
 from supervisor.unit.model import Unit
@@ -37,6 +35,7 @@ from supervisor.unit.start_clock import ProgressKind
 from supervisor.wire import Step
 from tests.support.fake_processes import FAILED, KILLED, OK, FakeOutput, FakeProcesses, Program
 from tests.support.fake_supervisor import Record
+from tests.support.instant_disk import InstantDisk
 from tests.support.memory_network import Application, MemoryNetwork
 
 PORT = 1026
@@ -240,7 +239,7 @@ class Boot:
                 segments_of=_no_segments,
                 output_of=self._output_of,
                 write_stdout=lambda data: self.stdout.append(data.decode()),
-                without_blocking=_here,
+                disk=InstantDisk(),
             )
             with self._scope:
                 self.pod = Pod(self._configuration, host, self.ending, nm_port=PORT)
@@ -393,8 +392,3 @@ class _Held(httpx.AsyncBaseTransport):
 async def _no_segments(pid: int) -> dict[Path, tuple[int, int]]:
     """The processes here have no memory to share."""
     return {}
-
-
-async def _here(read: Callable[[], Files]) -> Files:
-    """In no thread: virtual time would jump while that works."""
-    return read()

@@ -8,11 +8,13 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+import trio
 from msgspec.structs import replace
 
 from supervisor.configuration import config_digest
-from supervisor.service.credentials import CredentialError, Secrets
+from supervisor.service.credentials import CredentialError, Secrets, read_credentials
 from supervisor.service.launch import LaunchError, unit_launch
+from supervisor.service.launch_files import LaunchFiles
 from supervisor.shared import logs
 from supervisor.shared.small_file import LIMIT_BYTES
 from supervisor.unit.events import CriticalProcessDied, NotReady
@@ -32,22 +34,22 @@ def unit(path: Path, *, engine: Engine | None = None, name: str = "token") -> Un
 def test_it_stands_in_every_string_of_its_unit_and_in_no_other_place(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(SECRET + "\n")
-    launch = unit_launch(unit(path), {"PATH": "/bin"}, {})
+    launch = trio.run(unit_launch, unit(path), {"PATH": "/bin"}, {})
     assert launch.argv == ("serve", "--key", SECRET)
     assert launch.probes.readiness is not None
     assert launch.probes.readiness.check == HttpCheck("http://h/", headers=(("Authorization", f"Bearer {SECRET}"),))
     assert dict(launch.environment) == {"PATH": "/bin", "KEY": f"k={SECRET}", "PODVISOR_UNIT": "web"}
     other = Unit("other", Path("other.toml"), service=Service(exec_start=Command(("serve", "${CREDENTIAL:token}"))))
     with pytest.raises(LaunchError, match="CREDENTIAL:token"):
-        unit_launch(other, {"PATH": "/bin"}, {})
+        trio.run(unit_launch, other, {"PATH": "/bin"}, {})
 
 
 def test_it_is_read_anew_for_every_start(tmp_path: Path) -> None:
-    path, secrets = tmp_path / "token", Secrets()
+    path, files = tmp_path / "token", LaunchFiles()
     for secret in ("first-secret", "second-secret"):
         path.write_text(secret)
-        assert unit_launch(unit(path), {}, {}, secrets).argv[-1] == secret
-    assert secrets.redact("first-secret, second-secret") == "[redacted token], [redacted token]"
+        assert trio.run(unit_launch, unit(path), {}, {}, files).argv[-1] == secret
+    assert files.secrets.redact("first-secret, second-secret") == "[redacted token], [redacted token]"
 
 
 @pytest.mark.parametrize(
@@ -66,10 +68,10 @@ def test_what_cannot_be_read_fails_the_start_and_says_why(content: bytes | None,
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(LaunchError, match=message.replace("PATH", str(path))) as caught:
-        unit_launch(unit(path), {}, {})
+        trio.run(unit_launch, unit(path), {}, {})
     assert str(caught.value).startswith("LoadCredential token: ")
     with pytest.raises(CredentialError):
-        Secrets().read([("token", str(path))])
+        read_credentials([("token", str(path))])
 
 
 def test_the_names_of_credentials() -> None:
@@ -88,14 +90,12 @@ def known(*values: str) -> Secrets:
     return secrets
 
 
-def test_however_often_one_is_rotated_the_others_stay_hidden(tmp_path: Path) -> None:
+def test_however_often_one_is_rotated_the_others_stay_hidden() -> None:
     """The engine that has loaded the other one may run for months."""
-    secrets, kept, rotated = Secrets(), tmp_path / "kept", tmp_path / "rotated"
-    kept.write_text("kept-secret")
-    secrets.read([("token", str(kept))])
+    secrets = Secrets()
+    secrets.remember([("token", "/kept")], {"CREDENTIAL:token": "kept-secret"})
     for number in range(200):
-        rotated.write_text(f"secret-number-{number:03}")
-        secrets.read([("token", str(rotated))])
+        secrets.remember([("token", "/rotated")], {"CREDENTIAL:token": f"secret-number-{number:03}"})
     assert secrets.redact("kept-secret, secret-number-199") == "[redacted token], [redacted token]"
     assert secrets.redact("secret-number-000") == "secret-number-000"  # bounded
 

@@ -175,6 +175,13 @@ def test_a_condition_that_is_not_met_skips_the_unit_without_failing_it() -> None
     assert life.state.satisfied
 
 
+def test_a_condition_of_which_nothing_can_be_known_goes_through_the_restart_rule() -> None:
+    life = Life(Rules(restart=RestartSettings(policy=RestartPolicy.ALWAYS)))
+    life.see(ev.Start("boot"), ev.ConditionUnknown("its file system does not answer"), ev.TreeGone())
+    assert life.state.sub_state in (SubState.AUTO_RESTART, SubState.WAITING)
+    assert "its file system does not answer" in life.state.reason
+
+
 def test_a_spawn_that_fails_goes_through_the_restart_rule_like_an_exit() -> None:
     life = Life()
     life.see(ev.Start("boot"), ev.DependenciesMet())

@@ -134,7 +134,10 @@ class UnitLife(RuleBasedStateMachine):
 
     @precondition(lambda self: self.awaiting_dependencies)
     @rule(
-        answer=st.sampled_from([ev.DependenciesMet()] * 3 + [ev.DependencyFailed("x failed"), ev.ConditionUnmet("no")])
+        answer=st.sampled_from(
+            [ev.DependenciesMet()] * 3
+            + [ev.DependencyFailed("x failed"), ev.ConditionUnmet("no"), ev.ConditionUnknown("?")]
+        )
     )
     def dependencies(self, answer: Event) -> None:
         self.awaiting_dependencies = False

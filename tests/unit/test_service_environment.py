@@ -7,6 +7,7 @@ import pwd
 from pathlib import Path
 
 import pytest
+import trio
 
 from supervisor.service.environment import EnvironmentFileError, account, parse_environment_file, read_environment_files
 from supervisor.service.launch import LaunchError, unit_launch
@@ -28,7 +29,7 @@ def unit(engine: Engine | None = None, **execution: object) -> Unit:
 
 
 def environment(declared: Unit, **placement: str) -> dict[str, str]:
-    return dict(unit_launch(declared, SUPERVISORS, placement).environment)
+    return dict(trio.run(unit_launch, declared, SUPERVISORS, placement).environment)
 
 
 def test_an_exporter_sees_no_token_and_an_engine_inherits_all() -> None:
@@ -64,7 +65,7 @@ def test_later_sources_win_and_unset_wins_over_all(tmp_path: Path) -> None:
 
 def test_the_placement_is_used_in_arguments_and_is_an_engine_s_epoch() -> None:
     for declared, epoch in ((unit(Engine()), 4), (unit(), None)):
-        launch = unit_launch(declared, SUPERVISORS, {"PORT": "9000", "EPOCH": "4"})
+        launch = trio.run(unit_launch, declared, SUPERVISORS, {"PORT": "9000", "EPOCH": "4"})
         assert (launch.argv, launch.epoch) == (("serve", "--port", "9000"), epoch)
         assert launch.commands[Commands.START_PRE] == ()
 
@@ -72,7 +73,7 @@ def test_the_placement_is_used_in_arguments_and_is_an_engine_s_epoch() -> None:
 def test_a_variable_that_is_not_set_is_named() -> None:
     declared = Unit("web", Path("web.toml"), service=Service(exec_start=Command(("serve", "${MODEL_PATH}"))))
     with pytest.raises(LaunchError, match="MODEL_PATH"):
-        unit_launch(declared, SUPERVISORS, {})
+        trio.run(unit_launch, declared, SUPERVISORS, {})
 
 
 def test_the_account_of_user_is_in_its_environment() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.service.credentials import CredentialError, Secrets
+from supervisor.service.credentials import CredentialError, read_credentials
 from supervisor.service.environment import EnvironmentFileError, read_environment_files
 from supervisor.shared.small_file import read_small
 
@@ -23,11 +23,11 @@ def test_a_pipe_that_nobody_writes_into_is_not_waited_for(tmp_path: Path) -> Non
     os.mkfifo(pipe)
     assert read_environment_files((str(pipe),)) == {}
     with pytest.raises(CredentialError, match="is empty"):
-        Secrets().read([("token", str(pipe))])
+        read_credentials([("token", str(pipe))])
 
 
 def test_what_never_ends_is_refused() -> None:
     with pytest.raises(EnvironmentFileError, match="larger than"):
         read_environment_files(("/dev/zero",))
     with pytest.raises(CredentialError, match="larger than"):
-        Secrets().read([("token", "/dev/zero")])
+        read_credentials([("token", "/dev/zero")])

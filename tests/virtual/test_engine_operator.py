@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 import trio
@@ -246,10 +245,9 @@ async def test_a_stop_that_leaves_survivors_fails_and_unfreezes(autojump_clock: 
         assert here.operator.state.freeze is None
 
 
-async def test_what_goes_wrong_tells_no_secret(tmp_path: Path, autojump_clock: MockClock) -> None:
-    (tmp_path / "key").write_text("hunter2-hunter2")
+async def test_what_goes_wrong_tells_no_secret(autojump_clock: MockClock) -> None:
     secrets = Secrets()
-    secrets.read([("key", str(tmp_path / "key"))])
+    secrets.remember([("key", "/key")], {"CREDENTIAL:key": "hunter2-hunter2"})
     async with world(secrets) as here:
         here.effects.stop_fails = "port 8000: held by process 7 (serve --api-key hunter2-hunter2)"
         with pytest.raises(CommandRefused) as refused:

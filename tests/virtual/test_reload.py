@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from supervisor.unit.model import Unit
 from supervisor.unit.states import RunState, SubState
 from supervisor.wire import Endpoint, ReloadView, StartCmdMsg, Step
 from tests.support.fake_processes import FAILED, FakeOutput, FakeProcesses, Program
+from tests.support.instant_disk import InstantDisk
 
 IP = "127.0.0.1"
 COORDINATED = {
@@ -94,7 +95,7 @@ async def running(
             segments_of=_no_segments,
             output_of=world.output_of,  # type: ignore[arg-type]
             write_stdout=lambda _: None,
-            without_blocking=_here,
+            disk=InstantDisk(),
         )
         world.pod = Pod(configuration, host, world.ending, nm_port=0)
         await nursery.start(world.pod.run)
@@ -106,12 +107,6 @@ async def running(
 
 async def _open_gate(spec: GateSpec) -> GateReport:
     return GateReport(())
-
-
-async def _here(read: Callable[[], Files]) -> Files:
-    """A thread's time does not count under a jumping clock."""
-    await trio.lowlevel.checkpoint()
-    return read()
 
 
 async def _no_segments(pid: int) -> frozenset[Path]:

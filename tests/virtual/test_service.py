@@ -250,7 +250,7 @@ async def test_a_spawn_that_fails_is_told_to_the_caller_and_goes_through_the_pol
 
 
 async def test_a_launch_that_cannot_be_made_fails_the_start_with_its_words(autojump_clock: MockClock) -> None:
-    def launch() -> NoReturn:
+    async def launch() -> NoReturn:
         raise LaunchError("MODEL_PATH: ${MODEL_PATH} is not set and has no default")
 
     declared = unit(service=Service(restart=RestartSettings(policy=RestartPolicy.NO)))

@@ -14,7 +14,9 @@ import trio
 from msgspec.structs import replace
 from trio.testing import MockClock
 
+from supervisor.process.disk import ANSWER_SEC, Disk
 from supervisor.service.launch import unit_launch
+from supervisor.service.launch_files import LaunchFiles
 from supervisor.service.outcomes import StartFailed
 from supervisor.service.relations import RelaunchGang
 from supervisor.service.service import Service
@@ -23,6 +25,7 @@ from supervisor.unit.graph import Graph
 from supervisor.unit.model import (
     Conditions,
     Dependencies,
+    Execution,
     LogLineCheck,
     Probe,
     Probes,
@@ -37,6 +40,7 @@ from supervisor.unit.model import Service as ServiceTable
 from supervisor.unit.state import rules_of
 from supervisor.unit.states import RunState, SubState
 from tests.support.fake_processes import FAILED, FakeOutput, FakeProcesses, Program
+from tests.support.instant_disk import InstantDisk
 from tests.support.services import A_LONG_TIME_SEC, unit
 
 NO_RESTART = RestartSettings(policy=RestartPolicy.NO)
@@ -68,13 +72,20 @@ async def pod(
     variables: Mapping[str, str] | None = None,
     started_elsewhere: tuple[str, ...] = (),
     gang: Mapping[str, RelaunchGang] | None = None,
+    disk: Disk | None = None,
 ) -> AsyncIterator[Pod]:
     """Each unit's program bears its name."""
     everyone = {each.name: Program() for each in declared} | dict(programs or {})
     with trio.fail_after(A_LONG_TIME_SEC):
         async with trio.open_nursery() as fakes, trio.open_nursery() as nursery:
             graph = Graph.of(declared)
-            units = Units(graph, lambda: variables or {}, started_elsewhere=started_elsewhere, gang=gang)
+            units = Units(
+                graph,
+                lambda: variables or {},
+                started_elsewhere=started_elsewhere,
+                gang=gang,
+                disk=disk or InstantDisk(),
+            )
             world = Pod(units, FakeProcesses(fakes, everyone))
             for each in declared:
                 world.outputs[each.name] = FakeOutput()
@@ -84,7 +95,7 @@ async def pod(
                         rules_of(each),
                         world.processes,
                         world.outputs[each.name],  # type: ignore[arg-type]
-                        partial(unit_launch, each, {}, {}),
+                        partial(unit_launch, each, {}, {}, LaunchFiles(disk or InstantDisk())),
                         around=units.surroundings_of(each.name),
                         chance=lambda: 0.0,
                     )
@@ -115,14 +126,14 @@ async def test_units_start_along_their_order_and_in_parallel_where_they_may(auto
     units = named("a"), named("b", after="a"), named("c"), named("d", after="b c")
     async with pod(*units, programs={"a": slow, "b": slow, "c": slow}) as world:
         began = trio.current_time()
-        world.units.start_all(asked_by="boot")
+        await world.units.start_all(asked_by="boot")
         await world.units.get("d").wait_until(lambda state: state.ready_once)
         assert {argv[0]: when - began for when, argv in world.processes.spawned} == {"a": 5, "c": 5, "b": 10, "d": 10}
 
 
 async def test_after_waits_until_the_other_is_ready(autojump_clock: MockClock) -> None:
     async with pod(named("store", probes=READY), named("engine", after="store")) as world:
-        world.units.start_all(asked_by="boot")
+        await world.units.start_all(asked_by="boot")
         await trio.sleep(50.0)
         assert (world.state("engine"), world.order) == (SubState.WAITING, ["store"])
         world.outputs["store"].write("ready")
@@ -131,7 +142,7 @@ async def test_after_waits_until_the_other_is_ready(autojump_clock: MockClock) -
 
 async def test_before_is_the_others_after(autojump_clock: MockClock) -> None:
     async with pod(named("first", before="second", probes=READY), named("second")) as world:
-        world.units.start_all(asked_by="boot")
+        await world.units.start_all(asked_by="boot")
         await world.settled()
         assert world.state("second") is SubState.WAITING
 
@@ -142,7 +153,7 @@ async def test_after_a_oneshot_waits_until_its_work_is_done(autojump_clock: Mock
         download, named("engine", after="download"), programs={"download": Program(runs_sec=600.0)}
     ) as world:
         began = trio.current_time()
-        world.units.start_all(asked_by="boot")
+        await world.units.start_all(asked_by="boot")
         await world.units.get("engine").wait_until(lambda state: state.ready_once)
         assert trio.current_time() - began == 600.0
         assert world.state("download") is SubState.DEAD
@@ -158,7 +169,7 @@ async def test_a_requirement_that_fails_fails_its_dependents_and_order_alone_doe
         named("router", requires="engine", after="engine"),
     )
     async with pod(*units, programs={"store": Program(runs_sec=1.0, ends=FAILED)}) as world:
-        world.units.start_all(asked_by="boot")
+        await world.units.start_all(asked_by="boot")
         await trio.sleep(5.0)
         assert world.state("engine") is SubState.FAILED
         assert (
@@ -176,7 +187,7 @@ async def test_a_requirement_in_back_off_is_waited_for(autojump_clock: MockClock
         named("engine", requires="store", after="store"),
     )
     async with pod(*units, programs={"store": Program(runs_sec=1.0, ends=FAILED)}) as world:
-        world.units.start_all(asked_by="boot")
+        await world.units.start_all(asked_by="boot")
         await trio.sleep(100.0)
         assert world.state("engine") is SubState.WAITING
         world.processes.programs["store"] = Program()
@@ -209,7 +220,7 @@ async def test_after_does_not_wait_for_what_nobody_starts(autojump_clock: MockCl
 async def test_a_unit_that_others_start_is_waited_for_by_those_that_require_it(autojump_clock: MockClock) -> None:
     units = named("engine"), named("router", requires="engine", after="engine"), named("exporter", after="engine")
     async with pod(*units, started_elsewhere=("engine",)) as world:
-        world.units.start_all(asked_by="boot")
+        await world.units.start_all(asked_by="boot")
         await trio.sleep(1000.0)
         assert world.order == ["exporter"]
         await world.units.get("engine").start(asked_by="controller")
@@ -234,7 +245,7 @@ async def test_a_condition_that_does_not_hold_skips_the_unit_and_nobody_minds(
 ) -> None:
     units = named("master", conditions=conditions), named("engine", requires="master", after="master")
     async with pod(*units, variables=variables) as world:
-        world.units.start_all(asked_by="boot")
+        await world.units.start_all(asked_by="boot")
         await world.units.get("engine").wait_until(lambda state: state.ready_once)
         assert world.units.get("master").state.skipped is skipped
 
@@ -255,7 +266,7 @@ def chain(*names: str, **parts: object) -> list[Unit]:
 
 
 async def all_up(world: Pod) -> None:
-    world.units.start_all(asked_by="boot")
+    await world.units.start_all(asked_by="boot")
     for service in world.units:
         await service.wait_until(lambda state: state.state is RunState.ACTIVE)
 
@@ -348,3 +359,46 @@ async def test_cancelling_the_units_stops_them_all(autojump_clock: MockClock) ->
     async with pod(*units, programs=dict.fromkeys("ab", Program(obeys_after_sec=None))) as world:
         await all_up(world)
     assert world.processes.alive("a") + world.processes.alive("b") == 0
+
+
+# --- a disk that hangs -----------------------------------------------------------------------------------------
+
+
+async def test_a_condition_on_a_disk_that_hangs_fails_its_unit_and_holds_up_no_other(autojump_clock: MockClock) -> None:
+    disk = InstantDisk()
+    disk.hangs_for.add("conditions of a")
+    there = Conditions(path_exists=("/",))
+    async with pod(named("a", conditions=there), named("b", conditions=there), disk=disk) as world:
+        began = trio.current_time()
+        await world.units.start_all(asked_by="boot")
+        await world.units.get("b").wait_until(lambda state: state.ready_once)
+        assert trio.current_time() == began
+        state = await world.units.get("a").wait_until(lambda state: state.ended == 1)
+        assert trio.current_time() - began == ANSWER_SEC
+        assert "ConditionPathExists = '/' cannot be looked at: its file system does not answer" in state.reason
+        disk.hangs_for.clear()
+        await world.units.get("a").wait_until(lambda state: state.ready_once)  # the policy has tried again
+
+
+async def test_an_environment_file_on_a_disk_that_hangs_fails_its_unit_alone(autojump_clock: MockClock) -> None:
+    disk = InstantDisk()
+    disk.hangs_for.add("launch of a")
+    files = ServiceTable(execution=Execution(environment_files=("-/models/env",)))
+    async with pod(named("a", service=files), named("b", service=files), disk=disk) as world:
+        await world.units.start_all(asked_by="boot")
+        await world.units.get("b").wait_until(lambda state: state.ready_once)
+        state = await world.units.get("a").wait_until(lambda state: state.ended == 1)
+        assert "cannot read EnvironmentFile -/models/env: its file system does not answer" in state.reason
+
+
+async def test_of_units_in_conflict_one_that_cannot_be_looked_at_stands_back_for_nobody(
+    autojump_clock: MockClock,
+) -> None:
+    disk = InstantDisk()
+    disk.hangs_for.add("conditions of a")
+    first = named("a", conditions=Conditions(path_exists=("/",)))
+    rival = unit("b", program="b", dependencies=Dependencies(conflicts=("a",)))
+    async with pod(first, rival, named("c"), disk=disk) as world:
+        await world.units.start_all(asked_by="boot")
+        await world.units.get("a").wait_until(lambda state: state.ended == 1)
+        assert world.order == ["c"]

@@ -53,7 +53,7 @@ async def gone_to(world: Pod, name: str, sub_state: SubState) -> None:
 async def test_what_is_bound_goes_down_with_a_crash_and_comes_back_with_the_restart(autojump_clock: MockClock) -> None:
     store = related("store", parts={"service": SLOW_RESTART, "probes": READY})
     async with pod(store, bound()) as world:
-        world.units.start_all(asked_by="boot")
+        await world.units.start_all(asked_by="boot")
         await world.settled()
         world.outputs["store"].write("ready")
         await gone_to(world, "sidecar", SubState.READY)
@@ -122,7 +122,7 @@ async def test_units_that_a_person_stopped_together_have_seen_each_other_go_down
 async def test_what_is_bound_to_a_skipped_unit_is_skipped(autojump_clock: MockClock) -> None:
     master = related("store", parts={"conditions": Conditions(node_rank=0)})
     async with pod(master, bound(), variables={"NODE_RANK": "1"}) as world:
-        world.units.start_all(asked_by="boot")
+        await world.units.start_all(asked_by="boot")
         await world.settled()
         state = world.units.get("sidecar").state
         assert state.skipped
@@ -131,7 +131,7 @@ async def test_what_is_bound_to_a_skipped_unit_is_skipped(autojump_clock: MockCl
 
 async def test_what_is_bound_waits_for_a_unit_that_others_start(autojump_clock: MockClock) -> None:
     async with pod(related("engine"), related("sidecar", binds_to=("engine",)), started_elsewhere=("engine",)) as world:
-        world.units.start_all(asked_by="boot")
+        await world.units.start_all(asked_by="boot")
         await trio.sleep(1000.0)
         assert world.state("sidecar") is SubState.WAITING
         await world.units.get("engine").start(asked_by="controller")
@@ -190,7 +190,7 @@ async def test_a_restart_goes_on_when_its_caller_goes_away(autojump_clock: MockC
 async def test_starting_one_stops_the_other_first_whoever_says_so(autojump_clock: MockClock) -> None:
     left, right = related("left", conflicts=("right",)), related("right")
     async with pod(left, right, programs={"left": LATE, "right": LATE}) as world:
-        world.units.start_all(asked_by="boot")
+        await world.units.start_all(asked_by="boot")
         await gone_to(world, "left", SubState.READY)
         assert world.order == ["left"]  # at boot the first in order
         for starts, stops in (("right", "left"), ("left", "right")):
@@ -206,7 +206,7 @@ async def test_starting_one_stops_the_other_first_whoever_says_so(autojump_clock
 async def test_at_boot_a_unit_whose_conditions_do_not_hold_stands_in_nobodys_way(autojump_clock: MockClock) -> None:
     master = related("a-master", conflicts=("client",), parts={"conditions": Conditions(node_rank=0)})
     async with pod(master, related("client"), variables={"NODE_RANK": "1"}) as world:
-        world.units.start_all(asked_by="boot")
+        await world.units.start_all(asked_by="boot")
         await gone_to(world, "client", SubState.READY)
         assert world.order == ["client"]
 
@@ -222,7 +222,7 @@ async def test_who_wants_it_is_restarted_once_the_other_is_back_and_others_are_n
         related("idle", after=("store",), on_restart=RestartRule(by_name=(("store", OnDependencyRestart.RESTART),))),
     )
     async with pod(*units) as world:
-        world.units.start_all(asked_by="boot")
+        await world.units.start_all(asked_by="boot")
         await world.settled()
         world.outputs["store"].write("ready")
         await gone_to(world, "robust", SubState.READY)
