@@ -39,12 +39,14 @@ class Host(msgspec.Struct, frozen=True):
 
 def linux_host(children: Children, stdout: ContainerStdout, units: Sequence[Unit], secrets: Secrets) -> Host:
     """This container, through the one module that forks and reaps."""
+    disk = Disk()
     return Host(
         processes=LinuxProcesses(children),
-        gate=partial(run_gate, children),
-        segments_of=segments_of,
+        gate=partial(run_gate, children, disk=disk),
+        segments_of=partial(segments_of, disk=disk),
         output_of=partial(_output, stdout, units[0].name if len(units) == 1 else None, secrets.redact_bytes),
         write_stdout=stdout.write,
+        disk=disk,
         secrets=secrets,
     )
 

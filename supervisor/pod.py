@@ -7,7 +7,6 @@ adds later (`online.py`) hangs on here too, so that people see it.
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -47,7 +46,6 @@ from supervisor.host import Host
 from supervisor.pod_events import PodEvents
 from supervisor.pod_metrics import Gauges, PodMetrics
 from supervisor.process.drops import Drop
-from supervisor.process.threads import NoThread
 from supervisor.reload import Files, ReloadRefused, Reloads, Workshop
 from supervisor.service.exit_archive import ExitArchive
 from supervisor.service.exits import Exits
@@ -272,10 +270,7 @@ class Pod:
 
     async def _read_files(self) -> Files:
         """As they are now. Raise ConfigurationError."""
-        try:
-            return await self._host.disk.ask("unit files", self._files_now, within_sec=math.inf)
-        except NoThread:
-            return self._files_now()  # what uses up all processes may be mended by a reload
+        return await self._host.disk.ask_or_here("unit files", self._files_now)
 
     def _files_now(self) -> Files:
         configuration = self._configuration

@@ -60,7 +60,7 @@ class Children:
         self.branding = Branding()
         self.cgroups = cgroups or Cgroups()
         self.scan_threads = trio.CapacityLimiter(MAX_SCANS)
-        """For whoever reads /proc in worker threads: reads that hang cannot use up all threads there are."""
+        """The stop ladder's alone, for its looks through /proc: on them hangs whether a stop can be verified."""
 
     @property
     def managed(self) -> frozenset[int]:

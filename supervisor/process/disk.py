@@ -7,12 +7,13 @@ units, the signals, /livez and the reaper.
 from __future__ import annotations
 
 import errno
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
 import trio
 
-from supervisor.process.threads import in_thread
+from supervisor.process.threads import NoThread, in_thread
 
 T = TypeVar("T")
 
@@ -47,3 +48,10 @@ class Disk:
         with trio.move_on_after(within_sec):
             return await in_thread(work, limiter=limiter, abandon_on_cancel=True)
         raise NoAnswer(within_sec)
+
+    async def ask_or_here(self, asker: str, work: Callable[[], T]) -> T:
+        """As `ask`, as long as it takes; for work that blocks for milliseconds as a rule: without a thread, here."""
+        try:
+            return await self.ask(asker, work, within_sec=math.inf)
+        except NoThread:
+            return work()

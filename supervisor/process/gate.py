@@ -29,6 +29,7 @@ from supervisor.process.device_memory import (
     run_command,
     still_in_use,
 )
+from supervisor.process.disk import Disk
 from supervisor.process.holders import FileId, port_holders
 from supervisor.process.leftover_files import (
     Findings,
@@ -119,20 +120,21 @@ class _Note:
 _Check = Callable[[_Note], Awaitable[bool]]
 
 
-async def run_gate(children: Children, spec: GateSpec) -> GateReport:
+async def run_gate(children: Children, spec: GateSpec, disk: Disk | None = None) -> GateReport:
     """Clean up and check. Only the units' own leftovers are touched, and never what anybody still uses.
 
     Cancelled, what was killed or removed so far stays so; running it again is safe.
     """
-    return await _Gate(children, spec).run()
+    return await _Gate(children, spec, disk or Disk()).run()
 
 
 class _Gate:
     """One passage."""
 
-    def __init__(self, children: Children, spec: GateSpec) -> None:
+    def __init__(self, children: Children, spec: GateSpec, disk: Disk) -> None:
         self._children = children
         self._spec = spec
+        self._disk = disk
         self._items: dict[str, GateItem] = {}
         self._baseline = spec.baseline
 
@@ -187,7 +189,7 @@ class _Gate:
         began = trio.current_time()
         try:
             while not is_free(port):
-                holders = await self._look(partial(port_holders, port.number))
+                holders = await self._look("ports", partial(port_holders, port.number))
                 note.text = holder_words(holders)
                 with trio.move_on_after(PORT_POLL_SEC):
                     await wait_any_death(holders)
@@ -201,16 +203,16 @@ class _Gate:
     async def _shared_memory(self, note: _Note) -> bool:
         spec = self._spec
         if (before := self._baseline.segments) is None:
-            before = await self._look(present_segments)
+            before = await self._look("shared memory", present_segments)
             self._baseline = replace(self._baseline, segments=before)
         which = SharedMemory(spec.shared_memory_patterns, spec.shared_memory_recorded, before)
-        return await self._sweep(partial(find_shared_memory, which, spec.uids), note)
+        return await self._sweep("shared memory", partial(find_shared_memory, which, spec.uids), note)
 
     async def _locks(self, note: _Note) -> bool:
-        return await self._sweep(partial(_locks_and_sockets, self._spec), note)
+        return await self._sweep("locks", partial(_locks_and_sockets, self._spec), note)
 
-    async def _sweep(self, find: Callable[[], Findings], note: _Note) -> bool:
-        findings = await self._look(find)
+    async def _sweep(self, what: str, find: Callable[[], Findings], note: _Note) -> bool:
+        findings = await self._look(what, find)
         # Not to be left behind: a thread that removes files later would meet those of the next engine.
         swept = await in_thread_or_here(partial(remove, findings))
         removed = [f"removed {path}" for path in swept.removed]
@@ -248,9 +250,9 @@ class _Gate:
         note.text = "; ".join(busy) or "back"
         return not busy
 
-    async def _look(self, look: Callable[[], T]) -> T:
-        """Only for looking: on a time-out the thread is left behind."""
-        return await in_thread_or_here(look, abandon_on_cancel=True, limiter=self._children.scan_threads)
+    async def _look(self, what: str, look: Callable[[], T]) -> T:
+        """Only for looking: on a time-out the thread is left behind, and never more than one for each of `what`."""
+        return await self._disk.ask_or_here(f"gate: {what}", look)
 
 
 def _locks_and_sockets(spec: GateSpec) -> Findings:

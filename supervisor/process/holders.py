@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import Path, PurePath
 
 import msgspec
 
@@ -24,13 +25,14 @@ class Held(msgspec.Struct, frozen=True):
     """Processes that may hold anything: we are not permitted to look (it takes CAP_SYS_PTRACE)."""
 
 
-def who_holds(files: Iterable[FileId]) -> Held:
-    wanted = frozenset(files)
+def who_holds(files: Mapping[Path, FileId]) -> Held:
+    """Raise OSError when descriptors have run out."""
+    wanted, names = frozenset(files.values()), frozenset(path.name for path in files)
     by: dict[FileId, int] = {}
     unreadable = []
     for pid in all_pids():
         try:
-            by.update((file, pid) for file in _files_of(pid) if file in wanted)
+            by.update((file, pid) for file in _files_of(pid, names) if file in wanted)
         except PermissionError:
             unreadable.append(pid)
         except (FileNotFoundError, ProcessLookupError):
@@ -48,10 +50,11 @@ def held_by(directory: Path, pids: Iterable[int]) -> dict[int, dict[Path, FileId
             present = {(entry.stat().st_dev, entry.inode()): Path(entry.path) for entry in entries}
     except FileNotFoundError:
         return {}
+    names = frozenset(path.name for path in present.values())
     found: dict[int, dict[Path, FileId]] = {}
     for pid in pids if present else ():
         try:
-            found[pid] = {present[file]: file for file in _files_of(pid) if file in present}
+            found[pid] = {present[file]: file for file in _files_of(pid, names) if file in present}
         except (PermissionError, FileNotFoundError, ProcessLookupError):
             continue
     return found
@@ -77,13 +80,24 @@ def all_pids() -> Iterator[int]:
     return (int(entry) for entry in os.listdir("/proc") if entry.isdecimal())
 
 
-def _files_of(pid: int) -> Iterator[FileId]:
-    """Raise PermissionError if we may not look, FileNotFoundError or ProcessLookupError if the process is gone."""
+def _files_of(pid: int, names: AbstractSet[str]) -> Iterator[FileId]:
+    """What it has mapped, and what it has open under one of these names.
+
+    By its name first, which only /proc is asked for: whoever asks for the inode asks the file's own file system, and
+    one process in sight with a descriptor on a dead mount would take every look with it.
+    Raise PermissionError if we may not look, FileNotFoundError or ProcessLookupError if the process is gone.
+    """
     for descriptor in os.listdir(f"/proc/{pid}/fd"):
+        link = f"/proc/{pid}/fd/{descriptor}"
         try:
-            status = os.stat(f"/proc/{pid}/fd/{descriptor}")
-        except FileNotFoundError:
-            continue  # closed meanwhile
+            name = PurePath(os.readlink(link)).name
+            if name not in names and name.removesuffix(" (deleted)") not in names:
+                continue
+            status = os.stat(link)
+        except PermissionError:
+            raise
+        except OSError:
+            continue  # closed meanwhile; or of that name on a mount that is dead, and so none of those looked for
         yield status.st_dev, status.st_ino
     with open(f"/proc/{pid}/maps", "rb") as maps:
         for line in maps:

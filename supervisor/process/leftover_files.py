@@ -113,7 +113,7 @@ def _unheld(paths: Iterable[Path], uids: frozenset[int]) -> Findings:
     if not candidates:
         return Findings()
     ours = {process.pid for process in all_below(os.getpid(), procfs.scan())}
-    held = who_holds(map(_file_id, candidates.values()))
+    held = who_holds({path: _file_id(status) for path, status in candidates.items()})
     closed = [pid for pid in held.unreadable if pid in ours]
     removable, kept = {}, []
     for path, status in candidates.items():

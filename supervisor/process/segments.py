@@ -8,19 +8,19 @@ from pathlib import Path
 
 from supervisor.process import procfs
 from supervisor.process.attribution import all_below
+from supervisor.process.disk import Disk
 from supervisor.process.holders import FileId, all_pids, held_by
-from supervisor.process.threads import in_thread_or_here
 
 SHARED_MEMORY = Path("/dev/shm")
 
 
-async def segments_of(pid: int, directory: Path = SHARED_MEMORY) -> Mapping[Path, FileId]:
+async def segments_of(pid: int, directory: Path = SHARED_MEMORY, disk: Disk | None = None) -> Mapping[Path, FileId]:
     """What the process and everything below it, and nobody else in sight, have open or mapped there.
 
     In a worker thread: reading /proc of a process that hangs in a driver can hang too. Cancelled, it is left behind.
     Raise OSError when descriptors have run out.
     """
-    return await in_thread_or_here(partial(_segments_of, pid, directory), abandon_on_cancel=True)
+    return await (disk or Disk()).ask_or_here("segments", partial(_segments_of, pid, directory))
 
 
 def _segments_of(pid: int, directory: Path) -> Mapping[Path, FileId]:

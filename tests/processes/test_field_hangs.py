@@ -19,12 +19,11 @@ from supervisor.service import operations
 from supervisor.unit.model import Command, LogLineCheck, Probe, Probes, StopSettings
 from supervisor.unit.model import Service as ServiceTable
 from supervisor.unit.states import SubState
-from tests.support.hanging_files import can_mount, hanging_directory
+from tests.support.hanging_files import hanging_directory, needs_fuse
 from tests.support.real_processes import TIMEOUT_SEC, alive, reaping, spawn_of
 from tests.support.real_services import NO_RESTART, running
 from tests.support.running_supervisor import FOREVER, left_behind, service, supervisor
 
-needs_fuse = pytest.mark.skipif(not can_mount(), reason="/dev/fuse cannot be mounted here")
 VFORK = """
 import ctypes, signal, time
 signal.signal(signal.SIGTERM, lambda *_: None)  # what has no handler and is fatal wakes it

@@ -19,6 +19,7 @@ from supervisor.process.children import Children
 from supervisor.process.gate import Baseline, GateItem, GateReport, GateSpec, Port, run_gate
 from supervisor.process.holders import held_by
 from supervisor.process.leftover_files import SHARED_MEMORY
+from tests.support.hanging_files import hanging_directory, needs_fuse
 from tests.support.real_processes import CAN_BECOME_OTHER_USERS, alive, gone, python_of, reaping, spawn_of, told
 
 LATER = Baseline(segments=frozenset())
@@ -231,10 +232,10 @@ async def test_what_a_process_below_us_may_hold_that_cannot_be_looked_into_stays
     async with reaping() as children:
         closed = await children.spawn(replace(spawn_of("sleep", "1000"), user=user))
 
-        def refuse(pid: int) -> Iterator[tuple[int, int]]:
+        def refuse(pid: int, names: frozenset[str]) -> Iterator[tuple[int, int]]:
             if pid == closed.pid:
                 raise PermissionError
-            return real(pid)
+            return real(pid, names)
 
         monkeypatch.setattr(holders, "_files_of", refuse)
         report = await run_gate(children, GateSpec(shared_memory_patterns=("podvisor-test-*",), baseline=LATER))
@@ -320,3 +321,19 @@ async def test_a_leftover_that_cannot_be_killed_is_told_in_time(
             report = await run_gate(children, GateSpec(frozenset({OLD}), timeout_sec=0.5))
         assert report.reason.startswith(f"leftover processes: killed, and still there: {leftover} (python")
         assert len(report.items) == 3  # the others were looked at all the same
+
+
+@needs_fuse
+async def test_who_has_a_descriptor_on_a_dead_mount_is_in_nobodys_way(tmp_path: Path, segment: Path) -> None:
+    spec = GateSpec(shared_memory_patterns=(segment.name,), baseline=LATER)
+    async with reaping() as children:
+        with hanging_directory(tmp_path) as somebody_hangs:
+            mount = os.open(tmp_path, os.O_PATH)
+            sidecar = await children.spawn(replace(spawn_of("sleep", "600"), stdin=mount))
+            os.close(mount)
+            assert item(await run_gate(children, spec), "shared").detail == f"removed {segment}"
+            assert not somebody_hangs.is_set()
+        segment.write_bytes(bytes(4096))
+        with pytest.raises(OSError, match="not connected"):
+            os.stat(f"/proc/{sidecar.pid}/fd/0")
+        assert item(await run_gate(children, spec), "shared").detail == f"removed {segment}"

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 FUSE = Path("/dev/fuse")
 _INIT = 26
 _IN_HEADER = struct.Struct("<IIQQIIIHH")
@@ -24,6 +26,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def can_mount() -> bool:
     return os.geteuid() == 0 and os.access(FUSE, os.R_OK | os.W_OK)
+
+
+needs_fuse = pytest.mark.skipif(not can_mount(), reason="/dev/fuse cannot be mounted here")
 
 
 @contextmanager
