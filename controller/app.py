@@ -49,7 +49,7 @@ from controller.strategy.without_run import WithoutRun
 from controller.supervisors import Supervisors
 from controller.terms import Terms
 from supervisor import wire
-from supervisor.shared.last_deadline import exit_after
+from supervisor.shared.last_deadline import LastDeadline
 from supervisor.shared.listening import listen_tcp, url_of
 from supervisor.shared.serving import serve
 from supervisor.shared.tls import Tls, tls_files
@@ -127,7 +127,7 @@ async def main(settings: Settings) -> None:
     for error in third_party.errors:
         log.error("%s", error)
     policy = replace(settings.policy(), third_party=third_party.rules)
-    stop = trio.Event()
+    stop, last_deadline = trio.Event(), LastDeadline()
     election = election_of(settings, settings.controller.advertise_url or url_of(listener, tls is not None))
 
     def is_ready() -> bool:
@@ -147,7 +147,7 @@ async def main(settings: Settings) -> None:
 
     door = Door(standby_app(lambda: election.leader, is_ready))
     async with trio.open_nursery() as nursery:
-        await nursery.start(_watch_signals, stop, nursery.cancel_scope)
+        await nursery.start(_watch_signals, stop, nursery.cancel_scope, last_deadline)
         nursery.start_soon(lead, election, fresh, door)
         async with trio.open_nursery() as servers:
             lane = HeartbeatLane(door.answer_heartbeat)
@@ -164,7 +164,13 @@ async def main(settings: Settings) -> None:
     log.info("the controller has stopped")
 
 
-async def _watch_signals(stop: trio.Event, everything: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
+async def _watch_signals(
+    stop: trio.Event,
+    everything: trio.CancelScope,
+    last_deadline: LastDeadline,
+    *,
+    task_status: trio.TaskStatus[None],
+) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         # `podvisor` blocks them in its first line, so that none is lost while it is imported.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
@@ -176,5 +182,5 @@ async def _watch_signals(stop: trio.Event, everything: trio.CancelScope, *, task
                 everything.cancel(reason="asked to stop twice")
             else:
                 log.info("stopping", extra={"signal": signal.Signals(number).name})
-                exit_after(LAST_SEC, EXIT_KILLED_ITSELF)
+                last_deadline.exit_after(LAST_SEC, EXIT_KILLED_ITSELF)
                 stop.set()

@@ -40,7 +40,7 @@ from supervisor.process.threads import in_thread_or_here
 from supervisor.service.credentials import Secrets
 from supervisor.shared import logs
 from supervisor.shared.causes import log_causes
-from supervisor.shared.last_deadline import exit_after
+from supervisor.shared.last_deadline import LastDeadline
 from supervisor.shared.listening import CannotListen
 from supervisor.signals import handle_signals
 from supervisor.unit.errors import ConfigurationError
@@ -75,9 +75,10 @@ def run(options: Options, environment: Mapping[str, str]) -> int:
     except CannotListen as error:
         click.echo(f"podvisor: {error}", err=True)
         return EXIT_CANNOT_LISTEN
+    last_deadline = LastDeadline()
     previous = life.begin(configuration.state_dir, configuration.boot_id)
     try:
-        return trio.run(supervise, replace(configuration, previous_container=previous), listeners)
+        return trio.run(supervise, replace(configuration, previous_container=previous), listeners, last_deadline)
     except Exception as error:  # noqa: BLE001 - the last frame of PID 1: say what happened, the container restarts
         log_causes(log, "internal error: this is a bug of podvisor; all units were stopped: %r", error)
         return EXIT_INTERNAL_ERROR
@@ -86,7 +87,7 @@ def run(options: Options, environment: Mapping[str, str]) -> int:
         life.end(configuration.state_dir, configuration.boot_id)
 
 
-async def supervise(configuration: Configuration, listeners: Listeners) -> int:
+async def supervise(configuration: Configuration, listeners: Listeners, last_deadline: LastDeadline) -> int:
     """The life of one supervisor; returns its exit code. Cancelled: every unit's tree is stopped all the same."""
     ending, section = Ending(), configuration.settings.supervisor
     if not is_pid_one():
@@ -110,7 +111,9 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
         _written(stderr),
         _written(stdout),
         _beside(children.run),
-        _beside(partial(handle_signals, ending, section.exit_on_term, dump, reopen, pod.reloads.hang_up)),
+        _beside(
+            partial(handle_signals, ending, last_deadline, section.exit_on_term, dump, reopen, pod.reloads.hang_up)
+        ),
     ):
         with logs.written_by(stderr.write), logs.redacted_by(secrets.redact):
             _greet(configuration)
@@ -119,7 +122,9 @@ async def supervise(configuration: Configuration, listeners: Listeners) -> int:
                 pod,
                 ending,
                 go_online=partial(_go_online, pod, configuration, listeners),
-                set_last_deadline=lambda: exit_after(pod.shutdown_sec() + LAST_ACT_SEC, _exit_code_now(ending)),
+                set_last_deadline=lambda: last_deadline.exit_after(
+                    pod.shutdown_sec() + LAST_ACT_SEC, _exit_code_now(ending)
+                ),
             )
     return ending.exit_code
 

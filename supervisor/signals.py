@@ -13,7 +13,7 @@ from collections.abc import Callable
 import trio
 
 from supervisor.ending import EXIT_BY_SIGNAL, EXIT_OK, Ending
-from supervisor.shared.last_deadline import exit_after
+from supervisor.shared.last_deadline import LastDeadline
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +24,7 @@ THIRD_TIME_SEC = 1.0
 
 async def handle_signals(
     ending: Ending,
+    last_deadline: LastDeadline,
     exit_on_term: str,
     write_stderr: Callable[[bytes], None],
     reopen: Callable[[], None],
@@ -43,7 +44,7 @@ async def handle_signals(
             if number in END:
                 asked += 1
                 code = EXIT_BY_SIGNAL + number if exit_on_term == "signal" else EXIT_OK
-                _end(ending, asked, signal.Signals(number).name, code)
+                _end(ending, last_deadline, asked, signal.Signals(number).name, code)
             elif number == signal.SIGQUIT:
                 write_stderr(_all_tasks().encode())
             elif number == signal.SIGUSR1:
@@ -53,7 +54,7 @@ async def handle_signals(
                 reload()
 
 
-def _end(ending: Ending, asked: int, name: str, exit_code: int) -> None:
+def _end(ending: Ending, last_deadline: LastDeadline, asked: int, name: str, exit_code: int) -> None:
     """Once: an orderly stop; twice: stop graces are over; three times: now."""
     if asked == 1:
         ending.request(exit_code, f"{name} received")
@@ -62,7 +63,7 @@ def _end(ending: Ending, asked: int, name: str, exit_code: int) -> None:
         ending.hurry()
     else:
         log.error("%s a third time: leaving now", name)
-        exit_after(THIRD_TIME_SEC, ending.exit_code)
+        last_deadline.exit_after(THIRD_TIME_SEC, ending.exit_code)
 
 
 def _all_tasks() -> str:

@@ -92,6 +92,38 @@ async def test_an_error_of_our_own_does_not_hang_with_its_units(tmp_path: Path) 
         await running.stderr.saw("not everything has ended within 6 s: leaving with exit code 70")
 
 
+NO_THREADS = """
+import runpy, sys, threading
+from supervisor import daemon
+from supervisor.ending import Ending
+
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+
+def request(ending, exit_code, reason):
+    threading.Thread.start = refuse
+    ask_for_the_end(ending, exit_code, reason)
+
+async def hang(pod, deadline):
+    await daemon.trio.sleep_forever()
+
+ask_for_the_end, Ending.request = Ending.request, request
+daemon.LAST_ACT_SEC, daemon.Pod.leave = 0.5, hang
+sys.argv[0] = "podvisor"
+runpy.run_module("supervisor", run_name="__main__")
+"""
+"""`podvisor …` in a container that is at its limit of processes when its end is asked for."""
+
+
+async def test_at_the_limit_of_processes_an_end_that_hangs_is_ended_all_the_same(tmp_path: Path) -> None:
+    arguments = write_files(tmp_path, {"web": service(*GENTLE)}, {"supervisor": {"shutdown_timeout_sec": 1}})
+    async with program(sys.executable, "-c", NO_THREADS, *arguments) as running:
+        await running.stdout.saw("up")
+        running.signal(signal.SIGTERM)
+        assert await running.ended() == 0
+        await running.stderr.saw("not everything has ended within 1.5 s: leaving with exit code 0")
+
+
 async def test_a_log_that_nobody_reads_stalls_nothing(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
