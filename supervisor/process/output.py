@@ -1,25 +1,24 @@
 """The output of one unit, over all its invocations: drained, forwarded, and kept in a bounded tail.
 
 Here are the pipes and the reading. `stream.py` says what becomes of what was read, `lines.py` cuts it into lines,
-`line_format.py` dresses them, `sink.py` writes them, `tail.py` keeps the last ones.
+`line_format.py` dresses them, `sink.py` and `file_sink.py` write them, `tail.py` keeps the last ones.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from functools import partial
-from pathlib import Path
 
 import msgspec
 import trio
 
 from supervisor.process.drops import Drop, DropObserver, nobody
+from supervisor.process.file_sink import FileSink
 from supervisor.process.line_format import Field, LineFormat, bare, json_object, prefixed, whole
 from supervisor.process.rate_limit import RateLimit
-from supervisor.process.rotation import RotatingFile
 from supervisor.process.sink import BUFFER_BYTES, MarkingWriter, Sink, drop_mark, write_all_to
 from supervisor.process.stream import ByteStream, LineStream, Redact, Stream
 from supervisor.process.tail import Follower, Gap, Tail
@@ -30,7 +29,6 @@ __all__ = ["ContainerStdout", "Follower", "Gap", "Output", "Pipes", "RateLimit",
 TAIL_BYTES = 256 * 1024
 ROTATE_SIZE = 50_000_000
 ROTATE_KEEP = 5
-FLUSH_FILE_SEC = 2.0
 _PIPE_BYTES = 1024 * 1024
 _READ_BYTES = 256 * 1024
 
@@ -131,7 +129,8 @@ class Output:
         """Of a unit whose file names none."""
         self._containers = stdout, stderr or stdout
         self._modes = mode, mode if stderr_mode is None else stderr_mode
-        self._files: dict[str, tuple[RotatingFile, Sink]] = {}
+        self._files: dict[str, FileSink] = {}
+        """Where something is written or will be."""
         self._stdout, self._stderr = self._routes()
 
     def configure(self, logging: Logging) -> None:
@@ -139,15 +138,15 @@ class Output:
         self.tail.resize(logging.tail_bytes)
         self._rate_limit = rate_limit_of(logging)
         self._rotation = logging.rotate_size, logging.rotate_keep
-        for file, _ in self._files.values():
+        for file in self._files.values():
             file.resize(*self._rotation)
         mode = logging.stdout or self._default_mode
         modes = mode, logging.stderr or mode
         if modes != self._modes:
-            for file, _ in self._files.values():
-                file.close()
-            self._modes, self._files = modes, {}
+            self._modes = modes
             self._stdout, self._stderr = self._routes()
+            routed = self._stdout.sink, self._stderr.sink
+            self._files = {path: file for path, file in self._files.items() if file.is_held or file in routed}
 
     def lines(self, count: int) -> list[str]:
         """The last lines, oldest first, as far as the tail reaches."""
@@ -167,7 +166,7 @@ class Output:
 
     def reopen(self) -> None:
         """Open log files anew, after something has moved them away."""
-        for file, _ in self._files.values():
+        for file in self._files.values():
             file.reopen()
 
     def open(self) -> Pipes:
@@ -182,11 +181,18 @@ class Output:
         that moment. The read ends are closed when it returns.
         """
         read_stdout, read_stderr = pipes.take_read_ends()
-        async with self._writing_files(), trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery:
             for descriptor, route in ((read_stdout, self._stdout), (read_stderr, self._stderr)):
                 nursery.start_soon(self._drain, descriptor, route, fields or {})
 
     async def _drain(self, descriptor: int, route: _Route, fields: Mapping[str, Field]) -> None:
+        async with nullcontext() if route.sink is None else route.sink.held():
+            try:
+                await self._read_all(descriptor, route, fields)
+            finally:
+                os.close(descriptor)
+
+    async def _read_all(self, descriptor: int, route: _Route, fields: Mapping[str, Field]) -> None:
         limit, stream = self._rate_limit, self._stream(route, fields)
         try:
             while True:
@@ -206,7 +212,6 @@ class Output:
             while left > 0 and (read := self._read(descriptor, stream)):
                 left -= read
             stream.finish()
-            os.close(descriptor)
 
     def _read(self, descriptor: int, stream: Stream) -> int | None:
         """How many bytes there were; 0 at the end, None when there is nothing now."""
@@ -217,28 +222,6 @@ class Output:
         if data:
             stream.feed(data, trio.current_time())
         return len(data)
-
-    @asynccontextmanager
-    async def _writing_files(self) -> AsyncIterator[None]:
-        """The tasks of the file sinks; a cancel waits for them, but not long."""
-        sinks = [(sink, trio.CancelScope(shield=True)) for _, sink in self._files.values()]
-
-        async def write(sink: Sink, scope: trio.CancelScope) -> None:
-            with scope:
-                await sink.run()
-
-        async with trio.open_nursery() as nursery:
-            for sink, scope in sinks:
-                nursery.start_soon(write, sink, scope)
-            try:
-                yield
-            finally:
-                deadline = trio.current_time() + FLUSH_FILE_SEC
-                with trio.CancelScope(deadline=deadline, shield=True):
-                    for sink, _ in sinks:
-                        await sink.flush(deadline)
-                for _, scope in sinks:
-                    scope.cancel()
 
     def _routes(self) -> tuple[_Route, _Route]:
         (out_mode, err_mode), (stdout, stderr) = self._modes, self._containers
@@ -259,11 +242,10 @@ class Output:
         mark = partial(drop_mark, self._line_format(stream, kind, {}))
         return _Route(stream, kind, sink, MarkingWriter(sink, mark, partial(self._lost, stream)))
 
-    def _file_sink(self, path: str, stream: str) -> Sink:
+    def _file_sink(self, path: str, stream: str) -> FileSink:
         if path not in self._files:
-            file = RotatingFile(Path(path), *self._rotation)
-            self._files[path] = file, Sink(file.write_all, path, lose=partial(self._lost, stream))
-        return self._files[path][1]
+            self._files[path] = FileSink(path, *self._rotation, lose=partial(self._lost, stream))
+        return self._files[path]
 
     def _lost(self, stream: str, lost_bytes: int) -> None:
         self._drops(Drop(self.unit, stream, lost_bytes=lost_bytes))

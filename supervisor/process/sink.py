@@ -11,6 +11,7 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
 import trio
@@ -83,24 +84,45 @@ class Sink:
         task_status.started()
         while True:
             await self._filled.wait()
-            batch = self._take_batch()
-            size = sum(map(len, batch))
-            try:
-                await self._write(batch)
-                self._stalled, self._unmarked_loss = False, 0
-                self._say(None)
-            except OSError as error:
-                self._say(error)
-                self._unmarked_loss += size
-                self._lose(size)
-                self._stalled = True  # nobody is held back for what cannot be written
-                await trio.sleep(RETRY_SEC)
+            await self._write_batch()
+
+    def held(self) -> AbstractAsyncContextManager[None]:
+        """For as long as somebody's output goes here. Of a sink that somebody runs there is nothing to be done."""
+        return nullcontext()
+
+    async def _write_batch(self) -> None:
+        """What is buffered, or a part. Cancelled: it counts as lost, though a thread left behind may write it yet."""
+        batch = self._take_batch()
+        size = sum(map(len, batch))
+        if not batch:
+            return
+        try:
+            await self._write(batch)
+        except OSError as error:
+            self._say(error)
+            self._lost(size)
+            self._stalled = True  # nobody is held back for what cannot be written
+            await trio.sleep(RETRY_SEC)
+        except trio.Cancelled:
+            self._lost(size)
+            raise
+        else:
+            self._stalled, self._unmarked_loss = False, 0
+            self._say(None)
+        finally:
             self._size -= size
-            self._progress.set()
-            self._progress = trio.Event()
-            waiting, self._when_room = self._when_room, []
-            for tell in waiting:
-                tell()
+            self._tell_progress()
+
+    def _lost(self, size: int) -> None:
+        self._unmarked_loss += size
+        self._lose(size)
+
+    def _tell_progress(self) -> None:
+        self._progress.set()
+        self._progress = trio.Event()
+        waiting, self._when_room = self._when_room, []
+        for tell in waiting:
+            tell()
 
     async def _write(self, batch: list[bytes]) -> None:
         write = partial(self._write_all, self._marked(batch))
@@ -133,7 +155,7 @@ class Sink:
         while self._items and size < _BATCH_BYTES:
             batch.append(self._items.popleft())
             size += len(batch[-1])
-        if not self._items:
+        if not self._items and self._filled.is_set():  # else somebody waits for this one already
             self._filled = trio.Event()
         return batch
 
