@@ -107,7 +107,7 @@ class Registry(Roster):
             self._agenda.put(entry, now)
         self.next_id = max(self.next_id, answer.instance.id + 1)
         entry.instance = devices.of_the_same_places(entry.instance, answer.instance)
-        self._to_be_kept(key)
+        self.to_be_kept(key)
         if isinstance(answer, Joined):
             entry.refused = ""
             if answer.life is not assembly.Life.SAME:
@@ -124,7 +124,7 @@ class Registry(Roster):
         epochs, before = _epochs(entry.instance), entry.instance.member(member)
         entry.instance = instances.observe(entry.instance, member, seen)
         if _epochs(entry.instance) != epochs:
-            self._to_be_kept(entry.instance.key)
+            self.to_be_kept(entry.instance.key)
         if before and before.unreachable_since is not None and same_boot(before.boot_id, seen.boot_id):
             self.notices.heard_again(entry, before)
         if entry.recovery:
@@ -233,10 +233,15 @@ class Registry(Roster):
         """Replace the instance; a new status is an event, and that it serves in a new epoch is another."""
         before, entry.instance = entry.instance, changed
         if changed != before and instances.kept(changed) != instances.kept(before):
-            self._to_be_kept(changed.key)
+            self.to_be_kept(changed.key)
         if identity.is_new(changed):
             self._introduce(entry)
         self.notices.changed(entry, before.status)
+
+    def to_be_kept(self, key: InstanceKey) -> None:
+        """The journal does not have it as it is now; nobody waits for that."""
+        self.unsaved[key] = None
+        self._call_attention()
 
     def consider(self, entry: Entry, now: float) -> None:
         """Whatever has happened: what is the instance now, and what does it need?"""
@@ -265,10 +270,6 @@ class Registry(Roster):
         if entry.instance.terminating:
             entry.recovery.cancel(CancelKind.DELETED, entry.instance.terminating)
 
-    def _to_be_kept(self, key: InstanceKey) -> None:
-        self.unsaved[key] = None
-        self._call_attention()
-
     def _introduce(self, entry: Entry) -> None:
         """To whoever follows the events, and to those who must follow it; these are looked at by the next tick."""
         self.notices.introduced(entry)
@@ -280,7 +281,7 @@ class Registry(Roster):
         entry.instance = identity.told(entry.instance)
         # After the followers: killed in between, the next life tells it again, and nobody is forgotten.
         self.unsaved.pop(entry.instance.key, None)
-        self._to_be_kept(entry.instance.key)
+        self.to_be_kept(entry.instance.key)
 
     def _preempt(self, entry: Entry, recovery: Recovery) -> None:
         """What it gives way to is opened at its end, when it has cleaned up."""

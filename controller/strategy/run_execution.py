@@ -23,6 +23,7 @@ from controller.model.relaunch.effects import changed, undelivered
 from controller.model.relaunch.exchange import Action, Answer, Answered, Cancel, Close, Event, Send
 from controller.model.relaunch.promise import PROMISED, promise
 from controller.model.relaunch.run import GOOD_ENDS, Cause, Run, RunRecord, RunStep
+from controller.model.verdict import why_not_ready
 from controller.model.wanted import came_of
 from controller.recovery import Recovery
 from controller.registry import Registry
@@ -243,10 +244,8 @@ class RunExecution:
             case exchange.SaveBudget(budget, _):
                 await self._store.save_budget(budget)
                 registry.budgets.put(budget)
-            case exchange.InstanceActive(kept, _):
-                await self._store.save_active(kept, changed(entry.instance, action, now))
-                self._recovery.written(kept)
-                registry.change(entry, changed(entry.instance, action, now))
+            case exchange.InstanceActive():
+                await self._activate(action)
             case (
                 exchange.EpochBegins()
                 | exchange.EpochAbandoned()
@@ -266,6 +265,18 @@ class RunExecution:
                 self._tell("warning", f"stepping down: {reason}")
             case Close():
                 self._closed = action
+
+    async def _activate(self, action: exchange.InstanceActive) -> None:
+        """What has died while it was written is no part of the run any more, and is judged at its end."""
+        registry, entry = self._registry, self._entry
+        await self._store.save_active(action.record, changed(entry.instance, action, trio.current_time()))
+        self._recovery.written(action.record)
+        now = trio.current_time()
+        if why := why_not_ready(entry.instance, now, registry.policy.instance):
+            self._tell("warning", f"it is not put into routing: {why}")
+            registry.to_be_kept(entry.instance.key)
+        else:
+            registry.change(entry, changed(entry.instance, action, now))
 
     async def _save_run(self, row: RunRecord) -> None:
         await self._store.save_run(row)

@@ -280,6 +280,25 @@ async def test_what_is_kept_is_bounded(autojump_clock: MockClock) -> None:
         assert dict(loaded.budgets) == {}
 
 
+async def test_what_lives_leave_behind_is_bounded_over_all_of_them(autojump_clock: MockClock) -> None:
+    """Each begins its events some numbers later, and what a failed write has left is counted by nobody."""
+    run = replace(record(Drive.open(serving()).run, 5.0), outcome=Outcome.DONE)
+    event = ControllerEvent(id=1, at="2026-01-01T00:00:00Z", kind="run", level="info", message="words")
+    async with candidates() as (etcd, (first, _other)):
+        for life in range(4):
+            await first.store.load()
+            begin = life * 2 * EVENTS_KEPT
+            await first.store.save_events([replace_id(event, begin + number) for number in range(1, EVENTS_KEPT)])
+            first.store._closed.clear()
+            for number in range(CLOSED_RUNS_KEPT):
+                await first.store.save_run(replace(run, run_id=f"left-{life}-{number}", opened_at=float(life - 10)))
+        loaded = await first.store.load()
+        assert (len(loaded.events), loaded.events[-1].id) == (EVENTS_KEPT, begin + EVENTS_KEPT - 1)
+        assert {run.run_id.split("-")[1] for run in loaded.closed_runs} == {"3"}
+        kinds = [kind for key in etcd.kept for kind in (b"/event/", b"/closed-run/") if kind in key]
+        assert (kinds.count(b"/event/"), kinds.count(b"/closed-run/")) == (EVENTS_KEPT, CLOSED_RUNS_KEPT)
+
+
 def replace_id(event: ControllerEvent, number: int) -> ControllerEvent:
     return ControllerEvent(id=number, at=event.at, kind=event.kind, level=event.level, message=event.message)
 

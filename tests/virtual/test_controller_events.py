@@ -11,6 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from supervisor import wire
 from supervisor.shared.event_ring import KEPT
 from tests.support.controller_world import World, open_world
 
@@ -65,6 +66,25 @@ class EventSource:
 def tell(world: World, count: int, **fields: object) -> None:
     for _ in range(count):
         world.it.events.append("controller", "something", level="debug", **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.seed("S30")
+async def test_a_report_may_say_anything_and_little_of_it_is_kept(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        gang = world.add_gang(size=1)
+        await world.until_active()
+        report = wire.SoftwareFaultMsg(
+            exception_type="engine_dead",
+            exception_message="x" * 900_000,
+            engine_id=0,
+            engine_status=wire.EngineHealth.DEAD,
+            pod_ip=gang[0].ip,
+            job_name="job",
+        )
+        answer = await world.client.post("/controller/report_software_fault", content=wire.encode(report))
+        assert answer.status_code == 200
+        await world.until(lambda: bool(world.it.registry.closed_runs))
+        assert max(len(wire.encode(event)) for event in world.it.registry.notices._events.since(0)) < 6000
 
 
 async def test_a_client_that_comes_back_has_lost_nothing_and_gets_nothing_twice(autojump_clock: MockClock) -> None:

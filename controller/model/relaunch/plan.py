@@ -115,8 +115,7 @@ def open_run(
         return run, (InstanceHeld(Hold(Holder.BUDGET, spent.reason)), Emit(Level.ERROR, spent.reason), *closed)
     run, actions = _first_step(run, now)
     run, more = _settle(run, now)
-    inactive = () if cause.reason is RunReason.ASSEMBLE else (InstanceInactive(cause.text),)
-    return run, (opened, *actions, *inactive, *more)
+    return run, (opened, *_out_of_routing(run), *actions, *more)
 
 
 def resume_run(
@@ -172,8 +171,7 @@ def resume_run(
     resumed = Emit(Level.WARNING, f"run {run.id} is resumed in step {record.step}: {run.cause.text}")
     run, actions = go_on(run, record, now)
     run, more = _settle(run, now)
-    inactive = () if run.cause.reason is RunReason.ASSEMBLE else (InstanceInactive(run.cause.text),)
-    return run, (resumed, *inactive, *actions, *more)
+    return run, (resumed, *_out_of_routing(run), *actions, *more)
 
 
 def step(run: Run, event: Event, now: float) -> tuple[Run, tuple[Action, ...]]:
@@ -269,6 +267,11 @@ def _explained(run: Run, fault: Fault, now: float) -> tuple[Run, tuple[Action, .
     cause = replace(run.cause, text=fault.message, endpoint_abnormal=fault.probe_derived, reporter=fault.member)
     run, actions = _settle(replace(run, cause=cause), now)
     return run, (InstanceInactive(cause.text), *actions)
+
+
+def _out_of_routing(run: Run) -> tuple[Action, ...]:
+    """Before the first row, which may not be written for long: it commands nothing."""
+    return () if run.cause.reason is RunReason.ASSEMBLE else (InstanceInactive(run.cause.text),)
 
 
 def _deposed(event: Event) -> int | None:
