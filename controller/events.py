@@ -77,7 +77,7 @@ class EventLog:
         role: str | None = None,
         endpoints: tuple[str, ...] = (),
     ) -> ControllerEvent:
-        message = message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
+        message, reason = _cut(message), None if reason is None else _cut(reason)
         event = self.ring.append(
             lambda number: ControllerEvent(
                 id=number,
@@ -112,6 +112,10 @@ class EventLog:
     def since(self, last_id: int) -> list[ControllerEvent]:
         """See `EventRing.since`."""
         return self.ring.since(last_id)
+
+
+def _cut(words: str) -> str:
+    return words if len(words) <= LONGEST_MESSAGE else f"{words[:LONGEST_MESSAGE]}…"
 
 
 def _gap(first: int, last: int) -> ControllerEvent:

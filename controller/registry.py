@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from uuid import uuid4
 
 import trio
@@ -81,7 +82,7 @@ class Registry(Roster):
         self.closed_runs: deque[wire.RunView] = deque(maxlen=CLOSED_RUNS_KEPT)
         """Newest first."""
         self.run_metrics = RunMetrics()
-        for record in loaded.closed_runs:
+        for record in islice(loaded.closed_runs, CLOSED_RUNS_KEPT):
             self.closed_runs.append(view(record, wall_clock(trio.current_time())))
         self._agenda = Agenda()
         for entry in self.entries():

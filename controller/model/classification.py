@@ -18,6 +18,8 @@ LEVELS = {level.name: level for level in FaultLevel} | {
 }
 """By our names and by those that device plug-ins of the reference system's platform use."""
 HIGHEST_CODE = 0xFFFF_FFFF
+LONGEST_WORDS = 2000
+"""Of what a reporter says, who may say anything; a death is not refused because too much is said of it."""
 
 
 def software_fault(message: SoftwareFaultMsg, member: MemberKey) -> Fault:
@@ -31,7 +33,7 @@ def software_fault(message: SoftwareFaultMsg, member: MemberKey) -> Fault:
         level=level,
         category=message.category,
         code=code,
-        message=f"engine {message.engine_id} on {message.pod_ip}: {message.exception_message}",
+        message=f"engine {message.engine_id} on {message.pod_ip}: {message.exception_message[:LONGEST_WORDS]}",
         boot_id=message.boot_id,
         probe_derived=message.exception_type.startswith("unhealthy:"),
     )
@@ -56,7 +58,7 @@ def check_hardware_report(message: HardwareFaultMsg) -> FaultLevel:
 def hardware_fault(message: HardwareFaultMsg, level: FaultLevel, member: Member) -> Fault:
     """Of a device, or of the whole node, on which `member` runs."""
     where = f"device {message.device} of {member.address}" if message.device else f"the node of {member.address}"
-    said = f": {message.message}" if message.message else ""
+    said = f": {message.message[:LONGEST_WORDS]}" if message.message else ""
     return Fault(
         identity=FaultIdentity(member.key, device=message.device, code=message.fault_code),
         level=level,

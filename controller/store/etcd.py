@@ -38,7 +38,7 @@ from controller.store.etcd_messages import KeyValue, Operation, delete, put
 from controller.store.etcd_writer import EtcdWriter
 
 PAGE = 500
-EVENTS_AT_ONCE = 40
+KEYS_AT_ONCE = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,6 @@ class EtcdStore:
         for found in await self._everything():
             kept.take(found)
         await self._tidy(kept)
-        kept.closed_runs.sort(key=lambda record: record.opened_at)
         self._closed.extend(record.run_id for record in kept.closed_runs)
         newest_id = max((instance.id for instance in kept.instances.values()), default=0)
         return Loaded(
@@ -145,9 +144,9 @@ class EtcdStore:
         await self._writer.write(_only(delete(key) if is_whole else put(key, codec.encode_budget(budget, clocks()))))
 
     async def save_events(self, events: Sequence[ControllerEvent]) -> None:
-        for first in range(0, len(events), EVENTS_AT_ONCE):
+        for first in range(0, len(events), KEYS_AT_ONCE):
             writes: dict[bytes, Operation] = {}
-            for event in events[first : first + EVENTS_AT_ONCE]:
+            for event in events[first : first + KEYS_AT_ONCE]:
                 writes |= _only(put(self._keys.event(event.id), codec.encode_event(event, clocks())))
                 if event.id > EVENTS_KEPT:
                     writes |= _only(delete(self._keys.event(event.id - EVENTS_KEPT)))
@@ -177,9 +176,18 @@ class EtcdStore:
         for key in [key for key in kept.runs if not kept.lives(key)]:
             del kept.runs[key]
             await self._writer.write(_only(delete(self._keys.open_run(key))))
+        kept.closed_runs.sort(key=lambda record: record.opened_at)
+        # Each life leaves out numbers of events, and a write that failed may have left a run: more than is counted.
+        await self._forget([self._keys.closed_run(record.run_id) for record in kept.closed_runs[:-CLOSED_RUNS_KEPT]])
+        await self._forget([self._keys.event(event.id) for event in kept.events[:-EVENTS_KEPT]])
+        del kept.closed_runs[:-CLOSED_RUNS_KEPT], kept.events[:-EVENTS_KEPT]
         if not kept.event_series:
             kept.event_series = secrets.token_hex(4)
             await self._writer.write(_only(put(self._keys.event_series, kept.event_series.encode())))
+
+    async def _forget(self, keys: Sequence[bytes]) -> None:
+        for first in range(0, len(keys), KEYS_AT_ONCE):
+            await self._writer.write({key: delete(key) for key in keys[first : first + KEYS_AT_ONCE]})
 
     async def _everything(self) -> list[KeyValue]:
         """In the order of the keys. Nobody else can write meanwhile, so that the pages fit together."""
