@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
@@ -29,9 +29,12 @@ UNAVAILABLE = 503
 """An engine answers so while it loads, which the next one may do before the event of the last one's death is heard."""
 OF_ONE_CONNECTION = {b"connection", b"host", b"keep-alive", b"transfer-encoding"}
 
-Message = Mapping[str, Any]
+Message = MutableMapping[str, Any]
+"""Of ASGI."""
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Told = Mapping[str, Any]
+"""By the controller."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,12 @@ class Routes:
         self.heard = "0"
         """The last event that has its effect here."""
 
-    def begin(self, listing: Message) -> None:
+    def begin(self, listing: Told) -> None:
         """With the answer of `GET /v1/instances`."""
         self._instances = {view["id"]: _listed(view) for view in listing["instances"] if self._concerns(view)}
         self.heard = listing["last_event"]
 
-    def hear(self, event: Message) -> None:
+    def hear(self, event: Told) -> None:
         """A line of `GET /v1/events`. An `identity` comes before the `instance` that says active."""
         self.heard, id_ = str(event["id"]), event.get("instance_id", 0)
         known = self._instances.get(id_)
@@ -76,12 +79,12 @@ class Routes:
     def _active(self) -> list[str]:
         return [endpoint for instance in self._instances.values() if instance.active for endpoint in instance.endpoints]
 
-    def _concerns(self, told: Message) -> bool:
+    def _concerns(self, told: Told) -> bool:
         """Clients do not ask prefill instances."""
         return self._model in (None, told.get("model_name")) and told.get("role") != "prefill"
 
 
-def _listed(view: Message) -> Instance:
+def _listed(view: Told) -> Instance:
     serving = ((each["ip"], each["port"]) for each in view["endpoints"] if not each["headless"])
     return Instance(view["status"] == "active", tuple(f"[{ip}]:{p}" if ":" in ip else f"{ip}:{p}" for ip, p in serving))
 
@@ -191,7 +194,7 @@ async def run(listen: str, controllers: Sequence[str], model: str | None, token:
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(follow, controllers, routes, token)
-        await serve(Router(routes, client), config, mode="asgi")  # type: ignore[arg-type]
+        await serve(Router(routes, client), config, mode="asgi")  # type: ignore[arg-type]  # hypercorn names every message's fields
         nursery.cancel_scope.cancel()
 
 

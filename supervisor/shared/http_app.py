@@ -100,7 +100,7 @@ def application(
     return app
 
 
-def asgi(app: QuartTrio) -> Application:
+def asgi(app: QuartTrio | Application) -> Application:
     """As what is served: Quart's own type names the fields of every message, ours leaves them to who reads them."""
     return cast(Application, app)
 

@@ -183,7 +183,7 @@ async def test_a_unit_that_cannot_be_executed_fails_with_its_reason_and_the_othe
         "stranger": service(*FOREVER, User="nosuch", Restart="no"),
         "greedy": service(*FOREVER, LimitNOFILE="1:99999999999", Restart="no"),
         "homeless": service(*FOREVER, WorkingDirectory="/no/such/place", Restart="no"),
-        "above": service(*FOREVER, unit={"Requires": ["plain"], "After": ["plain"]}),
+        "above": {**service(*FOREVER), "Unit": {"Requires": ["plain"], "After": ["plain"]}},
         "web": service(*FOREVER),
     }
     expected = {

@@ -63,7 +63,7 @@ async def test_who_waits_on_a_terminal_is_told_for_whom(tmp_path: Path) -> None:
     """And whoever reads a pipe is not."""
     ready = tmp_path / "ready"
     store = {**service(*FOREVER), "Readiness": {"Exec": ["test", "-e", str(ready)], "PeriodSec": 0.1}}
-    units = {"store": store, "web": service(*FOREVER, unit={"Requires": ["store"], "After": ["store"]})}
+    units = {"store": store, "web": {**service(*FOREVER), "Unit": {"Requires": ["store"], "After": ["store"]}}}
     async with supervisor(tmp_path, units) as running:
         await running.moved("store", "start", "loading")
         await running.online()

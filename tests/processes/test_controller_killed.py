@@ -111,7 +111,7 @@ async def open_gang(state_dir: Path) -> AsyncIterator[Gang]:
     async with open_loopback_network() as network, trio.open_nursery() as nursery:
         members = [
             FakeSupervisor(
-                network,  # type: ignore[arg-type]
+                network,
                 ip=f"127.{port % 250 + 2}.77.{rank + 1}",
                 job_name="job",
                 node_index=rank,
@@ -178,7 +178,7 @@ async def test_a_journal_that_cannot_be_used_is_exit_code_78_with_what_to_do(tmp
 
 async def test_a_second_process_on_the_directory_stands_by_and_takes_over(tmp_path: Path) -> None:
     settings = {"CONTROLLER__STATE_DIR": str(tmp_path)}
-    async with controller_process(**settings) as first, controller_process(**settings) as second:  # type: ignore[arg-type]
+    async with controller_process(**settings) as first, controller_process(**settings) as second:
         with trio.fail_after(PATIENCE_SEC):
             while not (await first.leads() or await second.leads()):
                 await trio.sleep(0.05)

@@ -64,16 +64,17 @@ async def test_devices_that_do_not_suffice_are_named_and_nothing_is_spawned(tmp_
 
 
 async def test_a_second_engine_that_stays_local_runs_what_its_own_file_says(tmp_path: Path) -> None:
+    port = free_port()
     units = {
         "chat": engine(free_port(), 1),
         "embed": {
             **service(*shell('echo "I embed on $PORT"; exec sleep 600')),
-            "Engine": {"Launcher": "exec", "BasePort": free_port(), "RestartWith": "local"},
+            "Engine": {"Launcher": "exec", "BasePort": port, "RestartWith": "local"},
             "Readiness": {"LogLine": "I embed"},
         },
     }
     async with supervisor(tmp_path, units) as running:
-        await running.stdout.saw(rf"\[embed.*\] I embed on {units['embed']['Engine']['BasePort']}")  # type: ignore[index]
+        await running.stdout.saw(rf"\[embed.*\] I embed on {port}")
         chat, embed = await ready(running, "chat", "embed")
         os.kill(embed, signal.SIGKILL)
         await ready(running, "embed", count=2)
@@ -84,7 +85,10 @@ async def test_only_an_engine_s_lines_and_exits_carry_an_epoch(tmp_path: Path) -
     """A monitor outlives epochs: the one that it was started in would mislead whoever reads its lines."""
     units = {
         "engine": engine(free_port(), 1),
-        "monitor": service(*shell("echo watching; exec sleep 600"), unit={"After": ["engine"]}, Restart="always"),
+        "monitor": {
+            **service(*shell("echo watching; exec sleep 600"), Restart="always"),
+            "Unit": {"After": ["engine"]},
+        },
     }
     async with supervisor(tmp_path, units) as running:
         await running.stdout.saw(r"^\[engine epoch=1 rank=0\] ")

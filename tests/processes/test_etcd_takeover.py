@@ -34,7 +34,7 @@ SCRIPT = Script(
     freeze_sec=600,
 )
 HEALTHY = "healthy"
-HELD_IN = {
+HELD_IN: Mapping[str, Mapping[str, object]] = {
     "probe": {"hang": frozenset({"status"})},
     "prepare": {"hold": frozenset({"stop engine"})},
     "start": {"hold": frozenset({"spawn"})},
@@ -63,7 +63,7 @@ class Fleet:
         number = len(self.gangs) + 1
         gang = [
             FakeSupervisor(
-                self.network,  # type: ignore[arg-type]
+                self.network,
                 ip=f"127.{self.etcd.port % 250 + 2}.{number}.{rank + 1}",
                 job_name=name,
                 node_index=rank,
@@ -274,8 +274,7 @@ async def test_without_etcd_nobody_leads_nobody_is_touched_and_what_died_is_rela
                     await trio.sleep(0.05)
         running.gangs["dies"][0].kill_engine()
         # Both have been asked in vain by everybody.
-        for controller in running.controllers:
-            await running.until(lambda controller=controller: bool(controller.said("etcd cannot be asked who leads")))
+        await running.until(lambda: all(each.said("etcd cannot be asked who leads") for each in running.controllers))
         assert running.did_since(lost, "prepare", "start", "stop", "abort") == []
         running.etcd.go_on()
         await running.until_active(await running.leader(), epochs={"dies": 2})

@@ -113,7 +113,7 @@ async def test_3_23_a_program_that_daemonises_is_said_to_and_not_started_twice(t
 
 async def test_3_25_who_depends_on_a_unit_that_crashed_stays_up_and_it_comes_back(tmp_path: Path) -> None:
     needs = {"Requires": ["store"], "After": ["store"]}
-    units = {"store": service(*FOREVER), "web": service(*FOREVER, unit=needs)}
+    units = {"store": service(*FOREVER), "web": {**service(*FOREVER), "Unit": needs}}
     async with supervisor(tmp_path, units) as running:
         store, web = await running.started("store"), await running.started("web")
         os.kill(store, signal.SIGKILL)
@@ -125,7 +125,7 @@ async def test_3_25_who_depends_on_a_unit_that_crashed_stays_up_and_it_comes_bac
 async def test_3_28_a_unit_that_waits_for_its_dependency_can_be_restarted_and_stopped(tmp_path: Path) -> None:
     never = {**service(*FOREVER), "Readiness": {"LogLine": "never"}}
     needs = {"Requires": ["store"], "After": ["store"]}
-    async with supervisor(tmp_path, {"store": never, "web": service(*FOREVER, unit=needs)}) as running:
+    async with supervisor(tmp_path, {"store": never, "web": {**service(*FOREVER), "Unit": needs}}) as running:
         await running.started("store")
         await running.online()
         assert (await running.units())["web"].sub_state == "waiting"

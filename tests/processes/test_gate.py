@@ -210,7 +210,7 @@ async def test_a_segment_that_somebody_uses_stays(how: str, tmp_path: Path, segm
 async def test_a_segment_that_is_not_surely_ours_stays(change: dict[str, object], segment: Path) -> None:
     spec = GateSpec(shared_memory_patterns=("podvisor-test-*",), baseline=LATER)
     async with reaping() as children:
-        assert (await run_gate(children, replace(spec, **change))).passed  # type: ignore[arg-type]
+        assert (await run_gate(children, replace(spec, **change))).passed
     assert segment.exists()
 
 

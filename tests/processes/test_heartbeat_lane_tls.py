@@ -36,8 +36,8 @@ class Served:
     """Bodies."""
 
     def client(self, name: str) -> ssl.SSLContext:
-        files = (self.directory / f"{name}.{end}" for end in ("crt", "key"))
-        return Tls(TlsFiles(*files, self.directory / "ca.crt")).client
+        files = TlsFiles(self.directory / f"{name}.crt", self.directory / f"{name}.key", self.directory / "ca.crt")
+        return Tls(files).client
 
     async def connect(self, context: ssl.SSLContext) -> trio.SSLStream[trio.SocketStream]:
         plain = await trio.open_tcp_stream("127.0.0.1", self.port)
@@ -115,7 +115,7 @@ async def test_nobody_else_is_heard_in_it(tmp_path: Path, who: str) -> None:
                 make_certificate(tmp_path, "stranger", "strangers")
                 context.load_cert_chain(tmp_path / "stranger.crt", tmp_path / "stranger.key")
             stream = await it.connect(context)
-        said = b""
+        said: bytes | bytearray = b""
         # TLS 1.3 tells the client of the refusal only with the first answer.
         try:
             await stream.send_all(request(heartbeat()))

@@ -12,6 +12,7 @@ import resource
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ async def services(children: Children) -> AsyncIterator[list[Service]]:
                 rules_of(unit),
                 LinuxProcesses(children),
                 Output(unit.name, "null", ContainerStdout(2), tail_bytes=256),
-                lambda unit=unit: unit_launch(unit, {"PATH": os.environ["PATH"]}, {}),  # type: ignore[misc]
+                partial(unit_launch, unit, {"PATH": os.environ["PATH"]}, {}),
             )
             await nursery.start(service.run)
             made.append(service)
@@ -92,7 +93,7 @@ async def restarted(made: list[Service], times: int) -> None:
 async def stopped(made: list[Service]) -> None:
     async with trio.open_nursery() as nursery:
         for service in made:
-            nursery.start_soon(lambda service=service: service.stop(asked_by="test", reason="to be counted"))  # type: ignore[misc]
+            nursery.start_soon(partial(service.stop, asked_by="test", reason="to be counted"))
 
 
 async def begun(made: list[Service]) -> None:

@@ -71,7 +71,7 @@ def notifying(program: str, *arguments: object, **more: object) -> ServiceTable:
         restart=NO_RESTART,
         stop=StopSettings(timeout_sec=20.0),
     )
-    return replace(table, **more)  # type: ignore[arg-type]
+    return replace(table, **more)
 
 
 async def ready(service: Service) -> int:

@@ -185,7 +185,7 @@ async def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
 
 
 async def test_restart_replaces_one_unit_alone(tmp_path: Path) -> None:
-    units = {"store": service(*FOREVER), "web": service(*FOREVER, unit=NEEDS_STORE), "other": service(*FOREVER)}
+    units = {"store": service(*FOREVER), "web": {**service(*FOREVER), "Unit": NEEDS_STORE}, "other": service(*FOREVER)}
     async with supervisor(tmp_path, units) as running:
         before = {name: await running.started(name) for name in units}
         await running.online()
@@ -199,7 +199,7 @@ async def test_restart_replaces_one_unit_alone(tmp_path: Path) -> None:
 async def test_stop_takes_those_along_that_require_the_unit_and_start_brings_back_what_it_requires(
     tmp_path: Path,
 ) -> None:
-    units = {"store": service(*FOREVER), "web": service(*FOREVER, unit=NEEDS_STORE), "other": service(*FOREVER)}
+    units = {"store": service(*FOREVER), "web": {**service(*FOREVER), "Unit": NEEDS_STORE}, "other": service(*FOREVER)}
     async with supervisor(tmp_path, units) as running:
         pids = {name: await running.started(name) for name in units}
         await running.online()
@@ -252,10 +252,10 @@ async def probed(url: str) -> dict[str, tuple[int, str]]:
 async def test_units_that_follow_another_go_down_and_come_back_with_it(tmp_path: Path) -> None:
     units = {
         "store": service(*FOREVER),
-        "bound": service(*FOREVER, unit={"BindsTo": ["store"], "After": ["store"]}),
-        "part": service(*FOREVER, unit={"PartOf": ["store"], "After": ["store"]}),
-        "client": service(*FOREVER, unit={"After": ["store"], "OnDependencyRestart": "restart"}),
-        "rival": service(*FOREVER, unit={"Conflicts": ["store"], "After": ["store"]}),
+        "bound": {**service(*FOREVER), "Unit": {"BindsTo": ["store"], "After": ["store"]}},
+        "part": {**service(*FOREVER), "Unit": {"PartOf": ["store"], "After": ["store"]}},
+        "client": {**service(*FOREVER), "Unit": {"After": ["store"], "OnDependencyRestart": "restart"}},
+        "rival": {**service(*FOREVER), "Unit": {"Conflicts": ["store"], "After": ["store"]}},
     }
     async with supervisor(tmp_path, units) as running:
         first = {name: await running.started(name) for name in units if name != "rival"}

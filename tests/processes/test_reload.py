@@ -37,7 +37,7 @@ async def test_a_reload_says_what_it_does_and_does_it(tmp_path: Path) -> None:
             store=service(*FOREVER, TimeoutStopSec="7s"),
             web=service(*shell("echo two; exec sleep 600")),
             old=None,
-            new=service(*FOREVER, unit={"After": ["web"]}),
+            new={**service(*FOREVER), "Unit": {"After": ["web"]}},
         )
         planned = await running.command("reload", "--dry-run")
         assert planned.stdout.splitlines()[1:] == [
@@ -89,7 +89,11 @@ async def test_wrong_files_are_told_as_verify_tells_them(tmp_path: Path) -> None
     async with supervisor(tmp_path, {"web": service(*FOREVER)}) as running:
         pid = await running.started("web")
         await running.online()
-        write(running, web=service(*FOREVER, Restart="sometimes"), new=service(*FOREVER, unit={"Requires": ["nosuch"]}))
+        write(
+            running,
+            web=service(*FOREVER, Restart="sometimes"),
+            new={**service(*FOREVER), "Unit": {"Requires": ["nosuch"]}},
+        )
         told = await running.command("reload")
         verified = await running.command("verify", str(tmp_path / "units"))
         assert (told.returncode, told.stdout) == (78, "")

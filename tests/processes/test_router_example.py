@@ -24,11 +24,11 @@ class Listening(router.Routes):
         self.begun = trio.Event()
         self.heard_more = trio.Event()
 
-    def begin(self, listing: router.Message) -> None:
+    def begin(self, listing: router.Told) -> None:
         super().begin(listing)
         self.begun.set()
 
-    def hear(self, event: router.Message) -> None:
+    def hear(self, event: router.Told) -> None:
         super().hear(event)
         self.heard_more.set()
 

@@ -166,7 +166,9 @@ os.execv(sys.argv[1], sys.argv[1:])
         ignored = int((await running.stdout.saw("^SigIgn:\t([0-9a-f]+)"))[1], 16)
     assert signals_of(blocked) == {signal.SIGTTIN, signal.SIGILL, signal.SIGTERM}
     # Whoever runs the tests may be ignoring something himself, even what the C library keeps to itself.
-    ours = signals_of(int(re.search("^SigIgn:\t([0-9a-f]+)", Path("/proc/self/status").read_text(), re.M)[1], 16))  # type: ignore[index]
+    found = re.search("^SigIgn:\t([0-9a-f]+)", Path("/proc/self/status").read_text(), re.M)
+    assert found is not None
+    ours = signals_of(int(found[1], 16))
     ours -= {signal.SIGPIPE, signal.SIGXFSZ}  # Python's own, which it takes back for its children
     assert signals_of(ignored) == {signal.SIGHUP, signal.SIGTTOU, signal.SIGSEGV, signal.SIGINT} | ours
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -127,7 +127,7 @@ async def test_without_threads_the_gate_and_the_segments_are_looked_at() -> None
 
 async def test_what_was_written_without_threads_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
-    real: Callable[..., object] = trio.to_thread.run_sync
+    real: Callable[..., Awaitable[object]] = trio.to_thread.run_sync
     refusals = 2
 
     async def refuse_at_first(*arguments: object, **options: object) -> object:
@@ -135,7 +135,7 @@ async def test_what_was_written_without_threads_comes_later(monkeypatch: pytest.
         refusals -= 1
         if refusals >= 0:
             raise RuntimeError("can't start new thread")
-        return await real(*arguments, **options)  # type: ignore[misc]
+        return await real(*arguments, **options)
 
     monkeypatch.setattr(trio.to_thread, "run_sync", refuse_at_first)
     sink = Sink(written.extend, "a file")

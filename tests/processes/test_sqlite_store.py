@@ -14,6 +14,7 @@ from typing import TypeVar
 import pytest
 import trio
 
+from controller.clock import clocks
 from controller.events import ControllerEvent
 from controller.model.budget import spend_run
 from controller.model.instance import Instance, InstanceStatus, delete, kept
@@ -204,7 +205,7 @@ async def test_the_first_version_is_taken_over_with_all_that_it_holds(tmp_path: 
     at_version(tmp_path, 1001)
     with closing(sqlite3.connect(tmp_path / sqlite.FILE, isolation_level=None)) as connection:
         connection.execute("UPDATE leader SET term = 6")
-        statement, values = sqlite._instance(named("a", 7), sqlite.clocks())
+        statement, values = sqlite._instance(named("a", 7), clocks())
         connection.execute(statement, values)
     async with opened(tmp_path) as (store, loaded):
         assert (loaded.term, [key.job_name for key in loaded.instances]) == (7, ["a"])

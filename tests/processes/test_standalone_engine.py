@@ -34,7 +34,8 @@ def engine(port: int, *options: str, **keys: object) -> Sections:
     """The stand-in engine, ready when it answers /health."""
     command = [sys.executable, "-I", "-S", fallback_engine.__file__, "--port", "${PORT}", *options]
     return {
-        **service(*command, unit=NEEDS_STORE, **keys),
+        **service(*command, **keys),
+        "Unit": NEEDS_STORE,
         "Engine": {"Launcher": "exec", "BasePort": port},
         "Readiness": {"Http": f"http://127.0.0.1:{port}/health", "PeriodSec": 0.1},
     }
@@ -43,7 +44,8 @@ def engine(port: int, *options: str, **keys: object) -> Sections:
 def scripted(script: str, **keys: object) -> Sections:
     """An engine that says what it is told, ready when it says so."""
     return {
-        **service(*shell(script), unit=NEEDS_STORE, **keys),
+        **service(*shell(script), **keys),
+        "Unit": NEEDS_STORE,
         "Engine": {"Launcher": "exec", "BasePort": free_port()},
         "Readiness": {"LogLine": "ready"},
     }

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.support.real_processes import TIMEOUT_SEC
-from tests.support.running_supervisor import FOREVER, Lines, free_port, service, shell, supervisor
+from tests.support.running_supervisor import FOREVER, Lines, Sections, free_port, service, shell, supervisor
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -35,7 +35,7 @@ async def test_every_line_is_one_object_and_a_lost_controller_is_told_once(tmp_p
         "engine": {**service(*FOREVER), "Engine": {"Launcher": "exec"}},
         "web": service(*shell("echo out; echo err >&2; exit 3"), Restart="no", StandardOutput="json"),
     }
-    settings = {"supervisor": section, "auth": {"allow_anonymous": True}}
+    settings: Sections = {"supervisor": section, "auth": {"allow_anonymous": True}}
     async with supervisor(tmp_path, units, settings) as running:
         await running.stderr.saw('"failed: exited with code 3|-> failed')
         online = await running.stderr.saw('"probe_port": *(\\d+)')

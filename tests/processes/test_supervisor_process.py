@@ -39,8 +39,8 @@ async def test_sigterm_stops_in_reverse_order_and_leaves_nothing(tmp_path: Path)
     log = tmp_path / "log"
     units = {
         "store": service(*noting("store", log, 0.0)),
-        "engine": service(*noting("engine", log, 0.2), unit={"Requires": ["store"], "After": ["store"]}),
-        "monitor": service(*noting("monitor", log, 0.4), unit={"After": ["engine"]}),
+        "engine": {**service(*noting("engine", log, 0.2)), "Unit": {"Requires": ["store"], "After": ["store"]}},
+        "monitor": {**service(*noting("monitor", log, 0.4)), "Unit": {"After": ["engine"]}},
     }
     async with supervisor(tmp_path, units) as running:
         for name in units:
@@ -64,7 +64,7 @@ async def test_sigterm_while_units_start_and_back_off(tmp_path: Path) -> None:
     never_ready = {**service(*FOREVER), "Readiness": {"LogLine": "never"}}
     units = {
         "loading": never_ready,
-        "waiting": service(*FOREVER, unit={"After": ["loading"]}),
+        "waiting": {**service(*FOREVER), "Unit": {"After": ["loading"]}},
         "failing": service("false", RestartSec="30s"),
     }
     async with supervisor(tmp_path, units) as running:
@@ -87,7 +87,7 @@ async def test_sigterm_during_start_up_is_not_lost(tmp_path: Path) -> None:
 async def test_a_second_sigterm_hurries(tmp_path: Path) -> None:
     units = {
         "deaf": service(*STUBBORN, TimeoutStopSec="60s"),
-        "above": service(*STUBBORN, TimeoutStopSec="60s", unit={"After": ["deaf"]}),
+        "above": {**service(*STUBBORN, TimeoutStopSec="60s"), "Unit": {"After": ["deaf"]}},
     }
     async with supervisor(tmp_path, units) as running:
         await running.stdout.saw("deaf.*deaf")

@@ -7,8 +7,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator
-from importlib.metadata import Distribution, EntryPoint, distributions
+from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 
 import pytest
@@ -51,8 +50,12 @@ def install(path: Path, target: Path) -> None:
 
 
 def points_in(folder: Path) -> list[EntryPoint]:
-    found: Iterator[Distribution] = distributions(path=[str(folder)])
-    return [point for distribution in found for point in distribution.entry_points if point.group == GROUP]
+    return [
+        point
+        for distribution in distributions(path=[str(folder)])
+        for point in distribution.entry_points
+        if point.group == GROUP
+    ]
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ async def test_only_holders_of_a_certificate_of_the_ca_are_heard(tmp_path: Path)
     make_certificate(tmp_path, "pod")
     make_certificate(tmp_path, "operator")
     make_certificate(tmp_path, "stranger", "strangers")
-    settings = {"supervisor": {"operations_listen": "127.0.0.1:0"}, "tls": section(tmp_path, "pod")}
+    settings: Sections = {"supervisor": {"operations_listen": "127.0.0.1:0"}, "tls": section(tmp_path, "pod")}
     async with supervisor(tmp_path, UNITS, settings) as running:
         url = (await running.stderr.saw(r"the operations API is served at (https://\S+)"))[1]
         operator, stranger = Tls(files(tmp_path, "operator")), Tls(files(tmp_path, "stranger"))

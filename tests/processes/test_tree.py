@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -102,7 +103,9 @@ async def test_a_tree_that_ignores_asking_is_killed(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("stopper", [stop, kill])
 @pytest.mark.seed("S29")
-async def test_who_leaves_the_group_is_found(escape: str, stopper: partial[TreeReport], tmp_path: Path) -> None:
+async def test_who_leaves_the_group_is_found(
+    escape: str, stopper: Callable[[Children, Child], Awaitable[TreeReport]], tmp_path: Path
+) -> None:
     async with reaping() as children:
         child, pids = await started(children, escape, tmp_path / "pids")
         report = await stopper(children, child)

@@ -236,8 +236,8 @@ async def test_a_store_elsewhere_is_known_by_its_probe(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         port = listener.getsockname()[1]
-        store = {"Service": {"Type": "external"}, "Readiness": {"Tcp": f"127.0.0.1:{port}", "PeriodSec": 0.1}}
-        web = service(*FOREVER, unit={"After": ["store"], "Requires": ["store"]})
+        store: Sections = {"Service": {"Type": "external"}, "Readiness": {"Tcp": f"127.0.0.1:{port}", "PeriodSec": 0.1}}
+        web = {**service(*FOREVER), "Unit": {"After": ["store"], "Requires": ["store"]}}
         async with supervisor(tmp_path, {"store": store, "web": web}) as running:
             assert await running.started("web") > 0
             await running.online()

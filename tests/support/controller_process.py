@@ -67,7 +67,9 @@ class ControllerProcess:
 
 
 @asynccontextmanager
-async def controller_process(command: tuple[str, ...] = COMMAND, **settings: str) -> AsyncIterator[ControllerProcess]:
+async def controller_process(
+    command: tuple[str, ...] = COMMAND, /, **settings: str
+) -> AsyncIterator[ControllerProcess]:
     """`settings` as `SECTION__KEY`. Once it serves; it ends with the block at the latest."""
     chosen = {"CONTROLLER__PORT": "0", "CONTROLLER__PROBE_PORT": "0"} | settings
     environment = {"PATH": "/usr/bin:/bin", **{f"PODVISOR_{key}": value for key, value in chosen.items()}}

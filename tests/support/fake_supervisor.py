@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -21,7 +21,6 @@ from quart_trio import QuartTrio
 
 from supervisor import wire
 from supervisor.wire import Action, EndpointStatus, ErrorCode, Step
-from tests.support.memory_network import MemoryNetwork
 
 PORT = 1026
 HEARTBEAT_SEC = 3.0
@@ -43,6 +42,16 @@ SEED_STATUS = {ErrorCode.NOT_STARTED: 400, ErrorCode.FAILED: 500}
 
 Message = TypeVar("Message", bound=msgspec.Struct)
 Operation = Callable[[], Awaitable[None]]
+
+
+class Network(Protocol):
+    """Of memory or of loopback."""
+
+    def listen(self, host: str, port: int, application: QuartTrio) -> None: ...
+
+    def close(self, host: str, port: int) -> None: ...
+
+    def client(self, source: str, *, timeout: float) -> httpx.AsyncClient: ...
 
 
 @dataclass(frozen=True)
@@ -95,7 +104,7 @@ class Refusal(Exception):
 class FakeSupervisor:
     def __init__(
         self,
-        network: MemoryNetwork,
+        network: Network,
         *,
         ip: str,
         job_name: str,

@@ -12,6 +12,7 @@ from typing import Any
 
 import trio
 import trio.testing
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 from controller.api.heartbeat_lane import HeartbeatLane
@@ -34,16 +35,16 @@ QUIET_SEC = 100.0
 
 
 def heartbeat(**changes: object) -> bytes:
-    known: dict[str, object] = {
-        "job_name": JOB,
-        "ins_id": 0,
-        "ip": IP,
-        "status": {"0": EndpointStatus.NORMAL},
-        "nm_port": "1026",
-        "boot_id": BOOT,
-        "sequence": 1,
-    }
-    return wire.encode(wire.HeartbeatMsg(**(known | changes)))  # type: ignore[arg-type]
+    known = wire.HeartbeatMsg(
+        job_name=JOB,
+        ins_id=0,
+        ip=IP,
+        status={"0": EndpointStatus.NORMAL},
+        nm_port="1026",
+        boot_id=BOOT,
+        sequence=1,
+    )
+    return wire.encode(replace(known, **changes))
 
 
 def request(body: bytes, *lines: str, first: str = "POST /controller/heartbeat HTTP/1.1") -> bytes:

@@ -18,12 +18,12 @@ import httpcore
 import httpx
 import trio
 import trio.testing
+from quart_trio import QuartTrio
 
-from supervisor.shared.serving import Connections, Lane
+from supervisor.shared.http_app import asgi
+from supervisor.shared.serving import Application, Connections, Lane
 
 Address = tuple[str, int]
-Application = Any
-"""Any ASGI application; hypercorn's own type for it is not exported."""
 
 
 @asynccontextmanager
@@ -44,11 +44,11 @@ class MemoryNetwork:
         self._cut: set[tuple[str, str]] = set()
         self._changed = trio.Event()
 
-    def listen(self, host: str, port: int, application: Application, lane: Lane | None = None) -> None:
+    def listen(self, host: str, port: int, application: Application | QuartTrio, lane: Lane | None = None) -> None:
         """Serve `application` at (host, port), as both programs serve; the server takes part until `close`."""
         if (host, port) in self._listening:
             raise ValueError(f"{host}:{port} is already in use")
-        self._listening[host, port] = _Host(Connections(application, lane))
+        self._listening[host, port] = _Host(Connections(asgi(application), lane))
 
     def close(self, host: str, port: int) -> None:
         """As when the process dies: open connections break, new ones are refused."""

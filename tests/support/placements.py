@@ -19,7 +19,7 @@ from supervisor.wire import ParallelConfig, RegisterMsg, StartCmdMsg
 
 
 def unit_of(engine: Engine, **fields: object) -> Unit:
-    return Unit(name="engine", source=Path("units/engine.toml"), engine=engine, **fields)  # type: ignore[arg-type]
+    return replace(Unit(name="engine", source=Path("units/engine.toml"), engine=engine), **fields)
 
 
 def addresses_of(nnodes: int, *, six: bool = False) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import trio
+from msgspec.structs import replace
 
 from supervisor.process.children import Children
 from supervisor.process.output import ContainerStdout, Output
@@ -34,7 +35,7 @@ def python(program: str, *arguments: str) -> Command:
 async def running(
     service: ServiceTable = FOREVER, *, around: Surroundings | None = None, **parts: object
 ) -> AsyncIterator[Service]:
-    unit = Unit("unit", Path("unit.toml"), service=service, **parts)  # type: ignore[arg-type]
+    unit = replace(Unit("unit", Path("unit.toml"), service=service), **parts)
     async with reaping() as children, trio.open_nursery() as nursery:
         shell = shell_of(unit, children, around)
         await nursery.start(shell.run)

@@ -39,8 +39,8 @@ def shell(script: str) -> list[str]:
     return ["sh", "-c", script]
 
 
-def service(*exec_start: str, unit: Mapping[str, object] | None = None, **keys: object) -> Sections:
-    return {"Unit": unit or {}, "Service": {"ExecStart": list(exec_start), **keys}}
+def service(*exec_start: str, **keys: object) -> Sections:
+    return {"Service": {"ExecStart": list(exec_start), **keys}}
 
 
 def free_port() -> int:

@@ -17,6 +17,7 @@ from supervisor.service.service import Service
 from supervisor.unit.model import Command, Unit
 from supervisor.unit.model import Service as ServiceTable
 from supervisor.unit.state import rules_of
+from supervisor.unit.states import SubState
 from tests.support.fake_processes import FakeOutput, FakeProcesses, Program
 
 A_LONG_TIME_SEC = 1_000_000.0
@@ -27,7 +28,7 @@ def unit(name: str = "web", *, program: str = "serve", service: ServiceTable | N
     service = service or ServiceTable()
     if service.exec_start is None:
         service = replace(service, exec_start=Command((program,)))
-    return Unit(name, Path(f"{name}.toml"), service=service, **parts)  # type: ignore[arg-type]
+    return replace(Unit(name, Path(f"{name}.toml"), service=service), **parts)
 
 
 @dataclass
@@ -36,6 +37,10 @@ class World:
     output: FakeOutput
     service: Service
     seen: list[Transition]
+
+    def sub_state(self) -> SubState:
+        """The present one. No property, which mypy would believe to be what it was last asserted to be."""
+        return self.service.state.sub_state
 
     @property
     def path(self) -> list[str]:

@@ -30,13 +30,15 @@ from supervisor.process.gate import GateItem, GateReport, GateSpec
 from supervisor.process.tree import TreeReport
 from supervisor.service.processes import Ladder
 from supervisor.service.unit_output import UnitOutput
+from supervisor.shared.http_app import asgi
+from supervisor.shared.serving import Application, Message, Receive, Send
 from supervisor.unit.model import Unit
 from supervisor.unit.start_clock import ProgressKind
 from supervisor.wire import Step
 from tests.support.fake_processes import FAILED, KILLED, OK, FakeOutput, FakeProcesses, Program
 from tests.support.fake_supervisor import Record
 from tests.support.instant_disk import InstantDisk
-from tests.support.memory_network import Application, MemoryNetwork
+from tests.support.memory_network import MemoryNetwork
 
 PORT = 1026
 ENGINE, STORE, MONITOR, LIVENESS = "engine", "kv-store", "monitor", "liveness"
@@ -287,7 +289,7 @@ class Boot:
         section = self._configuration.settings.supervisor
         client = ControllerClient(section.controller_url, lambda: None, _Held(self, network.transport(ip)))
         link = ControllerLink(client, self.supervision, section.heartbeat_interval_seconds)
-        network.listen(ip, PORT, self._held(node_manager_app(self.supervision.node_manager, None)))
+        network.listen(ip, PORT, self._held(asgi(node_manager_app(self.supervision.node_manager, None))))
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch)
@@ -299,7 +301,7 @@ class Boot:
             network.close(ip, PORT)
 
     def _held(self, application: Application) -> Application:
-        async def wait_and_serve(scope: object, receive: object, send: object) -> None:
+        async def wait_and_serve(scope: Message, receive: Receive, send: Send) -> None:
             if self.home.deaf:
                 await trio.sleep_forever()
             await self.held.wait()

@@ -312,8 +312,10 @@ class Drive:
                     self.tick()
                 self.answer(1, replace(seen(self.run.instance, self.key(1), self.now), boot_id="boot-1-2"))
 
-    def refuse(self, index: int, code: ErrorCode, **fields: object) -> tuple[Action, ...]:
-        return self.answer(index, Refused(code, "for a test", **fields))  # type: ignore[arg-type]
+    def refuse(
+        self, index: int, code: ErrorCode, *, epoch: int | None = None, term: int | None = None
+    ) -> tuple[Action, ...]:
+        return self.answer(index, Refused(code, "for a test", epoch=epoch, term=term))
 
     def to(self, step: RunStep) -> Drive:
         """Everybody is willing until the run is in `step`."""

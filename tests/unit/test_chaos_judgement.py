@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from controller.events import ControllerEvent
 from supervisor import wire
@@ -43,8 +44,7 @@ def unit(name: str, state: str = "active") -> wire.UnitView:
 
 
 def supervisor(**fields: object) -> wire.SupervisorView:
-    told = {"pid": 1, "version": "1", "boot_id": "b", "uptime_sec": 1.0} | fields
-    return wire.SupervisorView(**told)  # type: ignore[arg-type]
+    return structs.replace(wire.SupervisorView(pid=1, version="1", boot_id="b", uptime_sec=1.0), **fields)
 
 
 def pod(name: str, *, epoch: int = 1, **fields: object) -> PodLook:
@@ -65,17 +65,17 @@ def instance(job: str, members: int, *, epoch: int = 1, **fields: object) -> wir
         pod_ip="10.0.0.1", port=1, node_rank=0, boot_id="b", heartbeat_age_sec=0, freeze_remaining_sec=0
     )
     endpoint = wire.InstanceEndpointView(id=0, ip="10.0.0.1", port=1, status=EndpointStatus.NORMAL)
-    told = {
-        "id": 1,
-        "job_name": job,
-        "model_name": "m",
-        "role": "union",
-        "status": "active",
-        "epoch": epoch,
-        "supervisors": (member,) * members,
-        "endpoints": (endpoint,) * members,
-    } | fields
-    return wire.InstanceView(**told)  # type: ignore[arg-type]
+    view = wire.InstanceView(
+        id=1,
+        job_name=job,
+        model_name="m",
+        role="union",
+        status="active",
+        epoch=epoch,
+        supervisors=(member,) * members,
+        endpoints=(endpoint,) * members,
+    )
+    return structs.replace(view, **fields)
 
 
 def look(epoch: int = 1, **pods: PodLook) -> Look:

@@ -5,11 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from controller.model import devices
 from controller.model.classification import LEVELS, check_hardware_report, hardware_fault
 from controller.model.fault import Fault, FaultLevel
-from controller.model.instance import Instance, InstanceEvent, InstanceStatus, activate, begin_epoch, ranks, transition
+from controller.model.instance import (
+    Hold,
+    Holder,
+    Instance,
+    InstanceEvent,
+    InstanceStatus,
+    activate,
+    begin_epoch,
+    ranks,
+    transition,
+)
 from controller.model.outcome import Failed, Interrupted, Recovered, Withdrawn
 from controller.model.relaunch.run import RunReason
 from controller.model.selection import ENGINE_RELAUNCH, SCALE_P2D, TOKEN_REINFERENCE, Choices
@@ -67,9 +78,9 @@ def test_levels_have_our_names_and_those_of_device_plug_ins(name: str, level: Fa
     ],
 )
 def test_what_cannot_be_a_fault_is_refused_by_its_field(changes: dict[str, object], field: str) -> None:
-    fields: dict[str, object] = {"fault_code": 1, "fault_level": "L4", "pod_ip": "10.0.0.1"}
+    right = HardwareFaultMsg(fault_code=1, fault_level="L4", pod_ip="10.0.0.1")
     with pytest.raises(WireError, match=field):
-        check_hardware_report(HardwareFaultMsg(**(fields | changes)))  # type: ignore[arg-type]
+        check_hardware_report(structs.replace(right, **changes))
 
 
 # --- present, healthy, elsewhere ------------------------------------------------------------------------------
@@ -189,19 +200,21 @@ def test_a_fault_without_a_strategy_wants_nothing() -> None:
     assert recovery_wanted(with_fault(serving(), "L6"), SETTINGS, ALL) is None
 
 
+SICK = with_fault(DECODE, "L4", index=0)
+
+
 @pytest.mark.parametrize(
-    "changes",
+    "sick",
     [
-        {"held": "budget spent"},
-        {"epoch": 0},
-        {"abandoned_epoch": DECODE.epoch},
-        {"members": DECODE.members[:1]},
-        {"status": InstanceStatus.DELETED},
+        replace(SICK, held=Hold(Holder.BUDGET, "its budget is spent")),
+        replace(SICK, epoch=0),
+        replace(SICK, abandoned_epoch=SICK.epoch),
+        replace(SICK, members=SICK.members[:1]),
+        replace(SICK, status=InstanceStatus.DELETED),
     ],
     ids=["held", "never started", "given up", "incomplete", "deleted"],
 )
-def test_who_cannot_be_helped_is_left_alone(changes: dict[str, object]) -> None:
-    sick = replace(with_fault(DECODE, "L4", index=0), **changes)  # type: ignore[arg-type]
+def test_who_cannot_be_helped_is_left_alone(sick: Instance) -> None:
     wanted = recovery_wanted(sick, SETTINGS, P2D)
     assert wanted is None or wanted.fault is None
     assert escalated(replace(sick, prev_strategy_failed="uce: no"), P2D) is None

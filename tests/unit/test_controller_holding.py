@@ -18,7 +18,7 @@ from controller.model.instance import (
     unreachable,
 )
 from controller.model.need import must_leave, run_needed, waits_for
-from controller.model.relaunch.exchange import CancelKind, EpochLeft, InstanceInactive, Journal, Send
+from controller.model.relaunch.exchange import Accepted, CancelKind, EpochLeft, InstanceInactive, Journal, Send
 from controller.model.relaunch.run import Cause, Outcome, RunReason, RunStep
 from supervisor.wire import EndpointStatus, ErrorCode, Step
 from tests.unit.controller_gang import (
@@ -72,7 +72,9 @@ def test_it_is_out_of_routing_and_journaled_before_anybody_is_told() -> None:
 def test_who_is_not_stopped_yet_is_asked_again() -> None:
     drive = open_hold()
     for index in range(3):
-        drive.answer(index, replace(drive.willing(index, drive.pending[drive.key(index)].request), step=Step.STOPPING))  # type: ignore[arg-type]
+        held = drive.willing(index, drive.pending[drive.key(index)].request)
+        assert isinstance(held, Accepted)
+        drive.answer(index, replace(held, step=Step.STOPPING))
     assert drive.closed() is None
     drive.tick()
     drive.answer_all()

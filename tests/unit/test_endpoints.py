@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from supervisor.engine.model.devices import DevicesError, visible_devices
 from supervisor.unit.endpoints import bootstrap_port, management_port, service_port, with_endpoints
@@ -26,7 +27,7 @@ MONITOR = Unit(
 
 
 def engine(endpoints: int, name: str = "engine", **fields: object) -> Unit:
-    return Unit(name, Path(f"{name}.toml"), engine=Engine(endpoints=endpoints, **fields))  # type: ignore[arg-type]
+    return Unit(name, Path(f"{name}.toml"), engine=replace(Engine(endpoints=endpoints), **fields))
 
 
 def test_one_endpoint_keeps_its_name() -> None:
@@ -114,7 +115,8 @@ UUIDS = "GPU-5c1a,MIG-77aa/1/0,GPU-09ef,GPU-bb32"
 def test_devices_are_shared_out(
     fields: dict[str, object], environment: dict[str, str], device_num: int, expected: list[dict[str, str]]
 ) -> None:
-    units = with_endpoints([engine(fields.pop("endpoints", 1), **fields)])  # type: ignore[arg-type]
+    declared = engine(1)
+    units = with_endpoints([replace(declared, engine=replace(Engine(), **fields))])
     assert [visible_devices(unit.engine, environment, device_num) for unit in units if unit.engine] == expected
 
 
@@ -141,7 +143,7 @@ def test_devices_are_shared_out(
 )
 def test_devices_that_do_not_suffice(fields: dict[str, object], environment: dict[str, str], message: str) -> None:
     with pytest.raises(DevicesError) as error:
-        visible_devices(Engine(**fields), environment, 0)  # type: ignore[arg-type]
+        visible_devices(replace(Engine(), **fields), environment, 0)
     assert str(error.value) == message
 
 

@@ -536,11 +536,11 @@ def test_who_is_leaving_promises_the_exit(step: Step) -> None:
 
 
 @pytest.mark.parametrize("build", [prepare, restart, start])
-def test_abort_overtakes_prepare(build: object) -> None:
+def test_abort_overtakes_prepare(build: Callable[..., EngineRestartMsg]) -> None:
     """F9: the abort of a run that is unknown here is remembered for this boot."""
     rig = rig_at(Step.DONE)
     rig.accepted(abort("run-2"))
-    assert unchanged(rig, build(2, "run-2")) is ErrorCode.ABORTED  # type: ignore[operator]
+    assert unchanged(rig, build(2, "run-2")) is ErrorCode.ABORTED
     assert unchanged(rig, placement(epoch=2, run_id="run-2")) is ErrorCode.ABORTED
     rig.accepted(prepare(2, "run-3"))
 

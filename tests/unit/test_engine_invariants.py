@@ -27,7 +27,7 @@ from supervisor.engine.model.operation import (
 )
 from supervisor.engine.model.status import EngineFacts, Judgement, judge
 from supervisor.wire import Action as Verb
-from supervisor.wire import EndpointStatus, EngineRestartMsg, Recovery, Step, StopMsg
+from supervisor.wire import EndpointStatus, EngineRestartMsg, Recovery, StartCmdMsg, Step, StopMsg
 from tests.support.operations import BOOT, INSTANCE, SETTINGS, SWITCHED_OFF, placement
 
 RUNS = st.sampled_from([None, "a", "b", "c"])
@@ -97,7 +97,7 @@ class Life(RuleBasedStateMachine):
         boot_id: str | None,
         unnumbered: bool,
         instance_id: int | None,
-        moved: object,
+        moved: StartCmdMsg | None,
     ) -> None:
         epoch = None if unnumbered else self.state.epoch + above
         self.send(
@@ -108,7 +108,7 @@ class Life(RuleBasedStateMachine):
                 term=term,
                 boot_id=boot_id,
                 instance_id=instance_id,
-                start=moved,  # type: ignore[arg-type]
+                start=moved,
             )
         )
 
@@ -428,7 +428,7 @@ def aborts(command: Command) -> bool:
 
 def is_unlearnable(state: Operation, command: Command) -> bool:
     """Not even its term or its aborted run is remembered."""
-    boot_id = None if isinstance(command, type(placement())) else command.boot_id  # type: ignore[union-attr]
+    boot_id = None if isinstance(command, StartCmdMsg) else command.boot_id
     return command.term < state.term or boot_id not in (None, state.boot_id)
 
 

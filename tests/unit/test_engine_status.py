@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from supervisor.engine.model import progress
+from supervisor.engine.model.commands import Command
 from supervisor.engine.model.status import EngineFacts, Judgement, judge
 from supervisor.wire import EndpointStatus, Step
 from tests.support.operations import STEPS, Rig, abort, placement, prepare, restart, rig_at
@@ -134,11 +135,11 @@ def test_a_dead_engine_keeps_its_status_in_a_freeze_whose_ticks_the_arbiter_does
 
 @pytest.mark.seed("S22")
 @pytest.mark.parametrize("command", [prepare(2, "run-2"), restart(2, "run-2"), restart(), placement(epoch=2)])
-def test_a_new_epoch_takes_the_endpoint_out_of_normal_at_once(command: object) -> None:
+def test_a_new_epoch_takes_the_endpoint_out_of_normal_at_once(command: Command) -> None:
     """F1: a healthy member that kept `normal` would let the run be declared done before it began."""
     rig = rig_at(Step.DONE)
     assert judged(rig, READY).status is EndpointStatus.NORMAL
-    rig.accepted(command)  # type: ignore[arg-type]
+    rig.accepted(command)
     assert judged(rig, READY) == Judgement(EndpointStatus.WAIT2START)
 
 

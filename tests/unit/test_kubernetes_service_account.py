@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,12 @@ from controller.sections import KubernetesSection
 IN_CLUSTER = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
 
 
-def mounted(directory: Path, **settings: object) -> KubernetesSection:
+def mounted(
+    directory: Path, *, api_url: str | None = "http://127.0.0.1:1", namespaces: tuple[str, ...] = ()
+) -> KubernetesSection:
     (directory / "token").write_text("first\n")
     (directory / "namespace").write_text("ml")
-    given: dict[str, object] = {"enable": True, "api_url": "http://127.0.0.1:1", "service_account_dir": str(directory)}
-    return KubernetesSection(**(given | settings))  # type: ignore[arg-type]
+    return KubernetesSection(enable=True, api_url=api_url, namespaces=namespaces, service_account_dir=str(directory))
 
 
 def rewrite(directory: Path, token: str) -> None:
@@ -70,4 +72,4 @@ def test_outside_a_cluster_it_says_what_to_set(tmp_path: Path) -> None:
     with pytest.raises(NotInACluster, match=r"KUBERNETES_SERVICE_HOST is not: .*api_url"):
         ServiceAccount(mounted(tmp_path, api_url=None), {})
     with pytest.raises(NotInACluster, match="automountServiceAccountToken"):
-        ServiceAccount(mounted(tmp_path, service_account_dir=str(tmp_path / "nowhere")), {})
+        ServiceAccount(replace(mounted(tmp_path), service_account_dir=str(tmp_path / "nowhere")), {})

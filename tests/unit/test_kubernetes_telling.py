@@ -123,7 +123,9 @@ def test_a_look_at_a_real_run_that_waits_for_a_lost_member_in_vain() -> None:
 
 def test_an_attempt_is_told_only_of_runs_that_count() -> None:
     counted = Drive.open(serving(), FAULT, settings=SETTINGS).to(RunStep.AWAIT)
-    assert look(INSTANCE, counted.run).run.attempt == "attempt 1 of 3"  # type: ignore[union-attr]
+    seen_run = look(INSTANCE, counted.run).run
+    assert seen_run is not None
+    assert seen_run.attempt == "attempt 1 of 3"
 
 
 LOOKS = st.sampled_from([None, BEGUN, DONE, REJOINING, PHASE2, TIMED_OUT, ENDED, OTHER, SUSPENDED])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from supervisor.service.environment import EnvironmentFileError, account, parse_environment_file, read_environment_files
 from supervisor.service.launch import LaunchError, unit_launch
@@ -24,7 +25,8 @@ SUPERVISORS = {
 
 
 def unit(engine: Engine | None = None, **execution: object) -> Unit:
-    service = Service(exec_start=Command(("serve", "--port", "${PORT:-8000}")), execution=Execution(**execution))  # type: ignore[arg-type]
+    command = Command(("serve", "--port", "${PORT:-8000}"))
+    service = Service(exec_start=command, execution=replace(Execution(), **execution))
     return Unit("web", Path("web.toml"), service=service, engine=engine)
 
 

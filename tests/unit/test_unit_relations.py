@@ -23,7 +23,7 @@ RESTARTS = RestartRule(OnDependencyRestart.RESTART)
 
 
 def unit(name: str, **dependencies: object) -> Unit:
-    return Unit(name, Path(f"{name}.toml"), dependencies=Dependencies(**dependencies))  # type: ignore[arg-type]
+    return Unit(name, Path(f"{name}.toml"), dependencies=replace(Dependencies(), **dependencies))
 
 
 GRAPH = Graph.of(

@@ -7,6 +7,7 @@ import math
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -27,6 +28,14 @@ def places(text: str) -> list[str]:
     """Where a file is wrong."""
     errors: Iterable[ValidationError] = VALIDATOR.iter_errors(tomllib.loads(text))
     return sorted(error.json_path.removeprefix("$").removeprefix(".") for error in errors)
+
+
+def keys_of(section: str) -> dict[str, Any]:
+    """Their schemas, by name."""
+    sections = schema()["properties"]
+    assert isinstance(sections, dict)
+    keys: dict[str, Any] = sections[section]["properties"]
+    return keys
 
 
 def test_it_is_a_schema_of_its_draft() -> None:
@@ -93,7 +102,7 @@ def test_most_of_what_a_key_refuses_its_schema_refuses() -> None:
 def test_defaults_are_what_podvisor_would_read() -> None:
     found = {}
     for section in SECTIONS.values():
-        made = schema()["properties"][section.name]["properties"]  # type: ignore[index]
+        made = keys_of(section.name)
         for entry in section.entries.values():
             if isinstance(entry, Key) and "default" in made[entry.name]:
                 default = made[entry.name]["default"]
@@ -108,6 +117,6 @@ def test_defaults_are_what_podvisor_would_read() -> None:
 
 def test_every_key_is_explained() -> None:
     for name, section in SECTIONS.items():
-        made = schema()["properties"][name]["properties"]  # type: ignore[index]
+        made = keys_of(name)
         assert made.keys() == section.entries.keys()
         assert all(entry["description"] for entry in made.values())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 from supervisor.engine.model import reports
@@ -63,7 +64,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 
 def probes(action: LivenessAction = LivenessAction.RESTART, **canary: object) -> Probes:
-    return Probes(readiness=READINESS, liveness_action=action, canary=Canary(check=WORK, **canary))  # type: ignore[arg-type]
+    return Probes(readiness=READINESS, liveness_action=action, canary=replace(Canary(check=WORK), **canary))
 
 
 @pytest.mark.seed("S16")
@@ -179,7 +180,7 @@ Http = { Url = "http://127.0.0.1:8000/v1/completions", Body = "{}" }
 async def test_in_a_gang_it_is_reported_by_its_name_until_it_works_again(
     engine: Engine, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with running_pod(tmp_path, settings=COORDINATED, engine=UNIT) as pod:
+    async with running_pod(tmp_path, COORDINATED, engine=UNIT) as pod:
         assert pod.it.supervision is not None
         await pod.it.supervision.operator.command(placement(1))
         await trio.sleep(60)

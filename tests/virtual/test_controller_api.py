@@ -22,6 +22,7 @@ from controller.store.memory import MemoryStore
 from controller.supervisors import Supervisors
 from supervisor import wire
 from supervisor.shared.event_ring import KEPT
+from supervisor.shared.serving import Message, Receive, Send
 from supervisor.shared.tokens import TokenFile
 from tests.support.controller_world import open_world
 from tests.support.fake_supervisor import Script
@@ -228,7 +229,7 @@ async def test_an_instance_without_any_budget_is_held_until_it_is_reset(autojump
         instance = await world.until_active()
         gang[0].change(load_fails=True)
         gang[1].kill_engine()
-        await world.until(lambda: world.instance().held)
+        await world.until(lambda: world.instance().held is not None)
         await world.until(lambda: world.it.registry.recoveries() == [])
         refused = await world.client.post(f"/v1/instances/{instance.id}/relaunch")
         assert refused.status_code == 409
@@ -358,11 +359,11 @@ async def test_a_token_is_asked_for_but_not_by_the_probes(
 async def test_the_controller_shows_its_token_to_supervisors(autojump_clock: MockClock) -> None:
     seen: list[str | None] = []
 
-    async def application(scope: dict[str, object], receive: object, send: object) -> None:
-        headers = dict(scope["headers"])  # type: ignore[call-overload]
+    async def application(scope: Message, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
         seen.append(headers.get(b"authorization", b"").decode())
-        await send({"type": "http.response.start", "status": 200, "headers": []})  # type: ignore[operator]
-        await send({"type": "http.response.body", "body": b'{"status": true}'})  # type: ignore[operator]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b'{"status": true}'})
 
     async with open_memory_network() as network:
         network.listen("10.0.0.1", 1026, application)
@@ -400,11 +401,11 @@ async def test_a_flood_of_heartbeats_changes_nothing_and_opens_nothing(autojump_
 
 
 async def test_errors_of_supervisors_are_values(autojump_clock: MockClock) -> None:
-    async def rambling(scope: object, receive: object, send: object) -> None:
-        await send({"type": "http.response.start", "status": 500, "headers": []})  # type: ignore[operator]
-        await send({"type": "http.response.body", "body": b"<html>"})  # type: ignore[operator]
+    async def rambling(scope: Message, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 500, "headers": []})
+        await send({"type": "http.response.body", "body": b"<html>"})
 
-    async def silent(scope: object, receive: object, send: object) -> None:
+    async def silent(scope: Message, receive: Receive, send: Send) -> None:
         await trio.sleep_forever()
 
     async with open_memory_network() as network:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -94,11 +94,11 @@ async def candidates(count: int = 2) -> AsyncIterator[tuple[FakeEtcd, list[Candi
         nursery.cancel_scope.cancel()
 
 
-async def until(condition: object, within: float = 60) -> float:
+async def until(condition: Callable[[], bool], within: float = 60) -> float:
     """How long it took."""
     began = trio.current_time()
     with trio.fail_after(within):
-        while not condition():  # type: ignore[operator]
+        while not condition():
             await trio.sleep(0.01)
     return trio.current_time() - began
 

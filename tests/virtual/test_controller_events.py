@@ -187,6 +187,6 @@ async def test_a_list_of_an_earlier_life_is_followed_by_all_of_the_new_one(autoj
 @pytest.mark.parametrize("header", ["x", "-1", "3f2a9c1e-", "1" * 16, "3F2A9C1E-1", "\u0663"])
 async def test_an_id_that_is_none_is_refused(autojump_clock: MockClock, header: str) -> None:
     async with open_world() as world:
-        answer = await world.client.get("/v1/events", headers={"Last-Event-ID": header.encode()})
+        answer = await world.client.get("/v1/events", headers={b"Last-Event-ID": header.encode()})
         assert answer.status_code == 400
         assert answer.json()["message"].startswith("Last-Event-ID: found ")

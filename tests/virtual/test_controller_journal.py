@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,10 @@ async def test_an_instance_that_is_to_end_ends(autojump_clock: MockClock, tmp_pa
         await world.until(lambda: not any(fake.is_running for fake in gang))
 
 
+def is_after(world: World, epoch: int) -> bool:
+    return world.instance().highest_epoch > epoch
+
+
 async def test_the_budget_is_not_given_anew_by_a_restart(autojump_clock: MockClock, tmp_path: Path) -> None:
     """F13, with a controller that is restarted between all of them."""
     async with open_world(elect=journal_in(tmp_path)) as world:
@@ -173,7 +178,7 @@ async def test_the_budget_is_not_given_anew_by_a_restart(autojump_clock: MockClo
         for epoch in (1, 2, 3):
             await world.until_active(epoch=epoch)
             gang[0].kill_engine()
-            await world.until(lambda epoch=epoch: world.instance().highest_epoch > epoch)  # type: ignore[misc]
+            await world.until(partial(is_after, world, epoch))
             await stopped_for(world, 1)
         await world.until_active(epoch=4)
         gang[0].kill_engine()

@@ -65,7 +65,7 @@ async def aborted_by_an_operator(world: World) -> None:
     await settled(world)
     begins(world)
     gang[0].kill_engine()
-    await world.until(lambda: gang[1].did("prepared") or world.controllers > 1)
+    await world.until(lambda: gang[1].did("prepared") != [] or world.controllers > 1)
     for recovery in world.it.registry.recoveries():
         await world.client.post(f"/v1/relaunches/{recovery.run_id}/abort", content=b"{}")
     await settled(world, epoch=2)

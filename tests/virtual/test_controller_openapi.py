@@ -25,7 +25,7 @@ async def test_the_document_and_the_router_name_the_same_routes(autojump_clock: 
         described = {(method.upper(), path) for path, operations in document["paths"].items() for method in operations}
         served = {
             (method, re.sub(r"<(\w+)>", r"{\1}", rule.rule))
-            for rule in world.it.app.url_map.iter_rules()
+            for rule in world.it.routes.app.url_map.iter_rules()
             for method in (rule.methods or set()) - AUTOMATIC
         }
     assert described == served

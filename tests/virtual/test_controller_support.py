@@ -11,7 +11,7 @@ import trio
 from quart import Response
 from quart_trio import QuartTrio
 
-from tests.support.cancel_sweep import sweep
+from tests.support.cancel_sweep import Cause, sweep
 from tests.support.memory_network import MemoryNetwork, open_memory_network
 
 
@@ -102,7 +102,7 @@ async def all_or_none(state: _Units, cancelled: bool) -> None:
 
 
 @pytest.mark.parametrize("cause", ["cancel", "deadline"])
-def test_the_sweep_finds_a_missing_undo(cause: str) -> None:
+def test_the_sweep_finds_a_missing_undo(cause: Cause) -> None:
     async def careless(state: _Units) -> None:
         for unit in range(3):
             state.frozen.add(unit)
@@ -110,7 +110,7 @@ def test_the_sweep_finds_a_missing_undo(cause: str) -> None:
         state.committed = True
 
     with pytest.raises(AssertionError, match=r"(?s)step 1:.*step 2:.*step 3:"):
-        sweep(units, careless, all_or_none, cause=cause)  # type: ignore[arg-type]
+        sweep(units, careless, all_or_none, cause=cause)
 
 
 def test_the_sweep_visits_every_step_and_passes_a_careful_operation() -> None:

@@ -24,7 +24,7 @@ GONE, HANGS = Program(0.0, ends=FAILED), Program()
 async def test_prepare_answers_failed_with_hardware_when_a_device_is_gone(
     device: Program, why: str, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with running(tmp_path, settings=COORDINATED, engine=UNIT) as pod:
+    async with running(tmp_path, COORDINATED, engine=UNIT) as pod:
         assert pod.it.supervision is not None
         operator = pod.it.supervision.operator
         pod.processes.programs["device"] = GOOD
@@ -50,7 +50,7 @@ async def test_prepare_answers_failed_with_hardware_when_a_device_is_gone(
 async def test_a_death_with_its_device_is_reported_at_once_and_then_as_hardware(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with running(tmp_path, settings=COORDINATED, engine=UNIT) as pod:
+    async with running(tmp_path, COORDINATED, engine=UNIT) as pod:
         assert pod.it.supervision is not None
         operator, endpoint = pod.it.supervision.operator, pod.it.supervision.engine.endpoints[0]
         pod.processes.programs["device"] = GOOD

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import trio
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 from supervisor.engine.model.freeze import FreezeLimits
@@ -65,6 +66,9 @@ class SlowEffects:
             raise EffectFailed(self.stop_fails)
         self.processes.clear()
         self.log.append("stopped")
+
+    async def take_configuration(self, digest: str) -> None:
+        self.log.append(f"take {digest}")
 
     async def clean(self, given: StartCmdMsg) -> None:
         await trio.sleep(0.2)
@@ -293,7 +297,8 @@ def _is_over(recovery: EngineRecovery | None) -> bool:
 
 
 def ask(run: str = "recovery-1", epoch: int = 1, **more: object) -> EngineRestartMsg:
-    return EngineRestartMsg(action=Action.RECOVER, epoch=epoch, term=1, run_id=run, boot_id="boot", **more)  # type: ignore[arg-type]
+    asked = EngineRestartMsg(action=Action.RECOVER, epoch=epoch, term=1, run_id=run, boot_id="boot")
+    return replace(asked, **more)
 
 
 async def test_a_recovery_is_answered_when_it_is_done_and_the_same_again_joins(autojump_clock: MockClock) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -19,6 +21,10 @@ SUICIDE_SEC = 5 * INTERVAL_SEC
 
 def boots(gang: Gang) -> list[int]:
     return [len(pod.boots) for pod in gang.pods]
+
+
+def has_faults(gang: Gang, count: int) -> bool:
+    return len(faults(gang)) == count
 
 
 def faults(gang: Gang) -> list[str]:
@@ -202,7 +208,7 @@ async def test_a_sick_engine_that_recovers_is_not_relaunched_and_its_next_sickne
         await trio.sleep(200)
         for times in (1, 2):
             gang.pods[1].change(healthy=False)
-            await gang.until(lambda times=times: len(faults(gang)) == times, within=60)
+            await gang.until(partial(has_faults, gang, times), within=60)
             await trio.sleep(60)
             gang.pods[1].change(healthy=True)
             await gang.until_active(within=60)

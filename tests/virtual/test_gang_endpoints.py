@@ -23,7 +23,8 @@ async def test_every_engine_process_of_every_pod_is_an_endpoint_of_its_own(autoj
         assert endpoint_ids(gang) == [(0, 1), (2, 3)]
         assert [pod.spawns() for pod in gang.pods] == [2, 2]
         for pod in gang.pods:
-            placed = [(each.id, each.business_port) for each in pod.state.placement.endpoints]  # type: ignore[union-attr]
+            assert pod.state.placement is not None
+            placed = [(each.id, each.business_port) for each in pod.state.placement.endpoints]
             first = pod.state.endpoint_ids[0]
             assert placed == [(first, "8000"), (first + 1, "8002")]
 

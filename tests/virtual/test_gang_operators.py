@@ -146,7 +146,7 @@ async def test_a_budget_that_is_spent_holds_the_instance_until_it_is_reset(autoj
         await gang.until_active()
         gang.pods[1].change(dies_after_sec=2.0)
         gang.pods[0].kill_engine()
-        await gang.until(lambda: gang.instance is not None and gang.instance.held, every=1.0)
+        await gang.until(lambda: gang.instance is not None and gang.instance.held is not None, every=1.0)
         await gang.until(lambda: all(pod.settled for pod in gang.pods), within=120)
         ended = boots(gang)
         await trio.sleep(1800)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -98,12 +99,16 @@ async def test_one_after_the_other_is_lost(autojump_clock: MockClock) -> None:
         assert oscillations(gang) == 2
 
 
+def is_awaited_in(gang: Gang, boot: int) -> bool:
+    return boots(gang)[1] == boot and gang.step == "await"
+
+
 async def test_a_newcomer_that_is_killed_again_while_it_loads(autojump_clock: MockClock) -> None:
     async with open_gang(script=Script(container_restart_sec=2.0, load_sec=30.0)) as gang:
         await gang.until_active()
         for boot in (2, 3):
             gang.pods[1].kill_container()
-            await gang.until(lambda boot=boot: boots(gang)[1] == boot and gang.step == "await")  # type: ignore[misc]
+            await gang.until(partial(is_awaited_in, gang, boot))
         await gang.until_active(epoch=3, within=300)
         assert boots(gang) == [1, 3]
 

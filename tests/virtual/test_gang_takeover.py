@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import trio
@@ -87,6 +88,10 @@ async def test_F19_a_heartbeat_to_a_standby_costs_no_registration(autojump_clock
         assert boots(gang) == [1, 1]
 
 
+def is_active_after(gang: Gang, term: int) -> bool:
+    return gang.world.it.registry.terms.current > term and gang.is_active()
+
+
 async def test_F18_an_etcd_that_was_restored_from_long_ago_locks_nobody_out(autojump_clock: MockClock) -> None:
     async with two_controllers() as (gang, first, second):
         for pod in gang.pods:
@@ -94,7 +99,7 @@ async def test_F18_an_etcd_that_was_restored_from_long_ago_locks_nobody_out(auto
         for term in range(5):  # the fleet has seen many leaders since the backup
             leader = first if first.leads else second
             leader.etcd.end_lease(next(found.lease for found in leader.etcd.kept.values() if found.lease))
-            await gang.until(lambda term=term: gang.world.it.registry.terms.current > term + 1 and gang.is_active())
+            await gang.until(partial(is_active_after, gang, term + 1))
         seen = max(pod.state.term for pod in gang.pods)
         first.etcd.kept.clear()
         await gang.until(lambda: gang.world.it.registry.terms.current < seen and gang.is_active(), within=60)

@@ -22,7 +22,7 @@ from controller.kubernetes.pod_deleter import PodDeleter
 from controller.kubernetes.pod_watch import PodWatch
 from controller.kubernetes.service_account import ServiceAccount
 from controller.kubernetes.trouble import Trouble
-from controller.model.instance import Instance, InstanceStatus, strand
+from controller.model.instance import Instance, InstanceStatus, observe, strand
 from controller.model.kubernetes.condition import Condition
 from controller.model.kubernetes.pods import Pod, PodRef
 from controller.policy import Policy
@@ -35,7 +35,7 @@ from tests.support.cancel_sweep import sweep
 from tests.support.fake_kubernetes.objects import PODS
 from tests.support.fake_kubernetes.server import FakeKubernetes, pod
 from tests.support.memory_network import open_memory_network
-from tests.unit.controller_gang import observe, seen, serving
+from tests.unit.controller_gang import seen, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 

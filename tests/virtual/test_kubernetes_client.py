@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from controller.kubernetes.trouble import Result, What
 from controller.model.settings import RelaunchSettings
 from controller.policy import Policy
 from tests.support.fake_kubernetes.access import shipped_rules
@@ -167,7 +168,7 @@ async def test_events_of_a_long_outage_are_dropped_and_counted(autojump_clock: M
         await here.world.until_active(epoch=2)
         await trio.sleep(1200)
         here.fake.faults.refuse_writes = None
-        await here.world.until(lambda: here.trouble.dropped["events"] >= 6)
+        await here.world.until(lambda: here.trouble.dropped[What.EVENTS] >= 6)
         assert "RelaunchBegun" not in here.reasons("job-0")
         answer = await here.world.client.get("/metrics", timeout=None)
         assert 'podvisor_kubernetes_dropped_total{what="events"}' in answer.text
@@ -180,14 +181,14 @@ async def test_an_event_that_is_dropped_unwritten_is_no_request(autojump_clock: 
         await here.world.until_active()
         await told(here, "AssembleDone")
         await trio.sleep(60)
-        well = here.trouble.requests["events", "ok"]
+        well = here.trouble.requests[What.EVENTS, Result.OK]
         here.fake.faults.refuse_writes = AWAY
         gang[0].kill_engine()
         await here.world.until_active(epoch=2)
         await trio.sleep(1200)
         here.fake.faults.refuse_writes = None
-        await here.world.until(lambda: here.trouble.dropped["events"] >= 4)
-        assert here.trouble.requests["events", "ok"] == well
+        await here.world.until(lambda: here.trouble.dropped[What.EVENTS] >= 4)
+        assert here.trouble.requests[What.EVENTS, Result.OK] == well
 
 
 async def test_a_list_that_is_refused_is_said_to_be_made_again(
@@ -196,7 +197,7 @@ async def test_a_list_that_is_refused_is_said_to_be_made_again(
     async with open_kubernetes_world(tmp_path, events=False, conditions=False) as here:
         here.fake.faults.refuse = FORBIDDEN
         here.fake.cut_watches()
-        await here.world.until(lambda: here.trouble.requests["pods", "refused"] > 0)
+        await here.world.until(lambda: here.trouble.requests[What.PODS, Result.REFUSED] > 0)
         (line,) = [each.getMessage() for each in caplog.records if each.name == "controller.kubernetes"]
         assert "listed anew" in line
         assert "not tried again" not in line
@@ -333,7 +334,7 @@ async def test_a_condition_that_waited_is_refused_on_the_next_pod_of_the_name(
         here.fake.objects.remove(PODS, "default", "job-0")
         here.fake.objects.create(PODS, "default", pod("job-0"))
         here.fake.faults.refuse_writes = None
-        await here.world.until(lambda: here.trouble.requests["conditions", "refused"] > 0)
+        await here.world.until(lambda: here.trouble.requests[What.CONDITIONS, Result.REFUSED] > 0)
         assert here.condition("job-0") is None
 
 

@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from controller.kubernetes.trouble import Result, What
 from controller.model.settings import OnMemberLost, RelaunchSettings
 from controller.policy import Policy
 from controller.store.base import Deposed
@@ -275,8 +276,8 @@ async def test_a_pod_that_may_not_be_read_for_a_while_is_deleted_afterwards(
         await trio.sleep(300)
         reads = [each for each in here.fake.requests if each == "GET /api/v1/namespaces/default/pods/job-1"]
         assert 4 <= len(reads) <= 6, "once a minute"
-        assert here.trouble.requests["deletions", "refused"] == len(reads)
-        assert here.trouble.dropped["deletions"] == 0
+        assert here.trouble.requests[What.DELETIONS, Result.REFUSED] == len(reads)
+        assert here.trouble.dropped[What.DELETIONS] == 0
         (told,) = [each.getMessage() for each in caplog.records if "get pods is forbidden" in each.getMessage()]
         assert "asked for again in a minute" in told
         here.fake.faults.refuse_reads = None
@@ -304,7 +305,7 @@ async def test_when_all_fall_silent_before_it_is_done_nobody_is_deleted(
         here.fake.faults.refuse = ApiError(503, "away")
         here.deaf(gang[1])
         await here.world.until(lambda: is_stranded(here, gang[1]))
-        await here.world.until(lambda: here.trouble.requests["deletions", "unavailable"] > 0)
+        await here.world.until(lambda: here.trouble.requests[What.DELETIONS, Result.UNAVAILABLE] > 0)
         here.deaf(gang[0])
         await trio.sleep(60)
         here.fake.faults.refuse = None
@@ -324,8 +325,8 @@ async def test_without_the_permission_it_goes_on_asking_once_a_minute(
         await here.world.until(lambda: is_stranded(here, gang[1]))
         await trio.sleep(600)
         assert 9 <= len(deletions(here)) <= 11
-        assert here.trouble.requests["deletions", "refused"] == len(deletions(here))
-        assert here.trouble.requests["deletions", "ok"] == 0, "none of them went well"
+        assert here.trouble.requests[What.DELETIONS, Result.REFUSED] == len(deletions(here))
+        assert here.trouble.requests[What.DELETIONS, Result.OK] == 0, "none of them went well"
         here.fake.faults.refuse_writes = None
         await here.world.until_active(epoch=2)
 

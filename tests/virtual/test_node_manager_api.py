@@ -14,6 +14,7 @@ from supervisor import wire
 from supervisor.api.node_manager import node_manager_app
 from supervisor.engine.model import progress
 from supervisor.engine.model.commands import Command
+from supervisor.engine.model.condition import Restoring
 from supervisor.shared.tokens import TokenFile
 from supervisor.wire import ErrorCode, Step
 from tests.virtual.test_engine_operator import World, placement, world
@@ -115,10 +116,10 @@ async def test_a_relaunch_is_409_restoring_only_while_a_snapshot_really_is_resto
         client, _ = client_of(here)
         await post(client, prepare())
         await post(client, prepare() | {"action": "start"})
-        here.operator.feed(progress.Restoring(0, under_way=True))
+        here.operator.feed(Restoring(0, under_way=True))
         status, answer = await post(client, prepare(2, "run-2"))
         assert (status, answer["error"], answer["step"]) == (409, ErrorCode.RESTORING, "loading")
-        here.operator.feed(progress.Restoring(0, under_way=False))
+        here.operator.feed(Restoring(0, under_way=False))
         assert (await post(client, prepare(2, "run-2")))[0] == 200
 
 

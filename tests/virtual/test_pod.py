@@ -40,7 +40,7 @@ class RunningPod:
 
 @asynccontextmanager
 async def running(
-    directory: Path, *, settings: Mapping[str, str] | None = None, **units: str
+    directory: Path, settings: Mapping[str, str] | None = None, /, **units: str
 ) -> AsyncIterator[RunningPod]:
     for name, text in units.items():
         (directory / f"{name}.toml").write_text(text)
@@ -54,7 +54,7 @@ async def running(
             processes=processes,
             gate=_open_gate,
             segments_of=_no_segments,
-            output_of=lambda _, drops: FakeOutput(),  # type: ignore[arg-type,return-value]
+            output_of=lambda _, drops: FakeOutput(),
             write_stdout=lambda _: None,
         )
         async with trio.open_nursery() as nursery:
@@ -119,7 +119,7 @@ async def test_a_drain_that_takes_all_the_time_there_is_leaves_some_for_the_othe
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     settings = {"PODVISOR_SUPERVISOR__DRAIN_SEC": "600"}
-    async with running(tmp_path, settings=settings, engine=ENGINE, store=STORE) as pod:
+    async with running(tmp_path, settings, engine=ENGINE, store=STORE) as pod:
         pod.processes.programs["engine"] = Program(obeys_after_sec=None)
         await PodOperations(pod.it).relaunch("operator")
         await trio.sleep(60)
@@ -151,7 +151,7 @@ async def test_a_relaunch_does_not_wait_for_ever_for_a_dependency_that_hangs(
     """While it waits the arbiter does not count: nothing else would end this container."""
     store = STORE.replace("[Readiness]", 'TimeoutStartSec = "infinity"\n[Readiness]')
     engine = ENGINE.replace('[Readiness]\nExec = ["check"]\n', "") + '[Unit]\nAfter = ["store"]\n'
-    async with running(tmp_path, settings=COORDINATED, store=store, engine=engine) as pod:
+    async with running(tmp_path, COORDINATED, store=store, engine=engine) as pod:
         assert pod.it.supervision is not None
         operator = pod.it.supervision.operator
         await operator.command(placement(1))
@@ -173,7 +173,7 @@ async def test_it_is_said_that_the_probes_of_a_rank_without_http_are_not_asked(
 ) -> None:
     caplog.set_level("INFO")
     engine = ENGINE.replace('Exec = ["check"]', 'Http = "http://127.0.0.1:10000/health"')
-    async with running(tmp_path, settings=COORDINATED, engine=engine) as pod:
+    async with running(tmp_path, COORDINATED, engine=engine) as pod:
         assert pod.it.supervision is not None
         await pod.it.supervision.operator.command(placement(1, headless=True))
     assert [record.getMessage() for record in caplog.records if "serves no HTTP" in record.getMessage()] == [
@@ -185,7 +185,7 @@ async def test_a_rank_whose_store_was_relaunched_asks_for_its_gang_and_is_not_re
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     relations = '[Unit]\nBindsTo = ["store"]\nAfter = ["store"]\nOnDependencyRestart = "restart"\n'
-    async with running(tmp_path, settings=COORDINATED, store=STORE, engine=relations + ENGINE) as pod:
+    async with running(tmp_path, COORDINATED, store=STORE, engine=relations + ENGINE) as pod:
         asked: list[str] = []
 
         async def ask(reason: str) -> None:
@@ -216,7 +216,7 @@ async def test_what_a_rank_of_a_gang_would_be_stopped_with_is_stopped_after_it(
 ) -> None:
     """A gang whose engine goes on without its store could not be relaunched: it would cost the container."""
     relations = f'[Unit]\n{edge} = ["store"]\nAfter = ["store"]\n'
-    async with running(tmp_path, settings=COORDINATED, store=STORE, engine=relations + ENGINE) as pod:
+    async with running(tmp_path, COORDINATED, store=STORE, engine=relations + ENGINE) as pod:
         assert pod.it.supervision is not None
         await pod.it.supervision.operator.command(placement(1))
         operations = PodOperations(pod.it)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -80,20 +80,24 @@ class World:
 
 @asynccontextmanager
 async def running(
-    directory: Path, settings: dict[str, str] | None = None, programs: dict[str, Program] | None = None, **files: str
+    directory: Path,
+    programs: Mapping[str, Program] | None = None,
+    settings: Mapping[str, str] | None = None,
+    /,
+    **files: str,
 ) -> AsyncIterator[World]:
     world = World(directory)
     world.write(**files)
-    environment = {"PODVISOR_SUPERVISOR__STATE_DIR": str(directory / "state"), "POD_IP": IP} | (settings or {})
+    environment = {"PODVISOR_SUPERVISOR__STATE_DIR": str(directory / "state"), "POD_IP": IP, **(settings or {})}
     configuration = configure(Options(None, (directory,), directory / "podvisor.sock"), environment)
     names = ("store", "web", "new", "old", "engine")
     async with trio.open_nursery() as fakes, trio.open_nursery() as nursery:
-        world.processes = FakeProcesses(fakes, {name: Program() for name in names} | (programs or {}))
+        world.processes = FakeProcesses(fakes, {name: Program() for name in names} | dict(programs or {}))
         host = Host(
             processes=world.processes,
             gate=_open_gate,
             segments_of=_no_segments,
-            output_of=world.output_of,  # type: ignore[arg-type]
+            output_of=world.output_of,
             write_stdout=lambda _: None,
             disk=InstantDisk(),
         )
@@ -109,8 +113,8 @@ async def _open_gate(spec: GateSpec) -> GateReport:
     return GateReport(())
 
 
-async def _no_segments(pid: int) -> frozenset[Path]:
-    return frozenset()
+async def _no_segments(pid: int) -> dict[Path, tuple[int, int]]:
+    return {}
 
 
 async def test_only_what_has_changed_is_touched(tmp_path: Path, autojump_clock: MockClock) -> None:
@@ -156,7 +160,7 @@ async def test_a_restart_policy_holds_for_the_process_that_runs(tmp_path: Path, 
 async def test_units_stop_against_the_new_order_and_start_along_it(tmp_path: Path, autojump_clock: MockClock) -> None:
     slow = Program(obeys_after_sec=5.0)
     files = {"store": file("store"), "web": file("web")}
-    async with running(tmp_path, programs={"store": slow, "web": slow}, **files) as world:
+    async with running(tmp_path, {"store": slow, "web": slow}, **files) as world:
         world.write(store=file("store", "2"), web=file("web", "2", unit='After = ["store"]'))
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
@@ -197,9 +201,7 @@ async def test_what_somebody_stopped_stays_down_until_somebody_starts_it(
 
 async def test_a_unit_that_was_called_off_in_its_back_off_stays_down(tmp_path: Path, autojump_clock: MockClock) -> None:
     crashing = {"web": Program(runs_sec=0.1, ends=FAILED)}
-    async with running(
-        tmp_path, programs=crashing, web=file("web", service="RestartSec = 30\nStartLimitBurst = 0")
-    ) as world:
+    async with running(tmp_path, crashing, web=file("web", service="RestartSec = 30\nStartLimitBurst = 0")) as world:
         await world.unit("web").wait_until(lambda state: state.sub_state is SubState.AUTO_RESTART)
         await world.pod.units.stop("web", asked_by="operator", reason="asked for")
         world.write(web=file("web", "2"))
@@ -210,7 +212,7 @@ async def test_a_unit_that_failed_is_tried_again_with_what_has_changed(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     broken = {"web": Program(runs_sec=0.1, ends=FAILED)}
-    async with running(tmp_path, programs=broken, web=file("web", service='Restart = "no"')) as world:
+    async with running(tmp_path, broken, web=file("web", service='Restart = "no"')) as world:
         assert world.unit("web").state.state is RunState.FAILED
         world.write(web=file("store", service='Restart = "no"'))
         assert await world.actions() == {"web": "restart"}
@@ -229,7 +231,7 @@ async def test_a_oneshot_does_its_work_again_when_the_work_is_another(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     done = {"old": Program(runs_sec=0.1), "new": Program(runs_sec=0.1)}
-    async with running(tmp_path, programs=done, web=file("old", service='Type = "oneshot"')) as world:
+    async with running(tmp_path, done, web=file("old", service='Type = "oneshot"')) as world:
         assert world.unit("web").state.completed
         world.write(web=file("old", service='Type = "oneshot"\nTimeoutStopSec = 3'))
         assert await world.actions() == {"web": "apply"}
@@ -270,7 +272,7 @@ async def test_who_waits_for_a_unit_that_is_restarted_goes_on_waiting(
     never = '[Readiness]\nLogLine = "ready"\n'
     needs = 'Requires = ["store"]\nAfter = ["store"]'
     slow = {"store": Program(obeys_after_sec=5.0)}
-    async with running(tmp_path, programs=slow, store=file("store") + never, web=file("web", unit=needs)) as world:
+    async with running(tmp_path, slow, store=file("store") + never, web=file("web", unit=needs)) as world:
         world.write(store=file("store", "2") + never)
         assert (await world.actions())["store"] == "restart"
         await trio.sleep(10)
@@ -311,7 +313,7 @@ async def test_a_start_is_judged_by_what_it_began_with(tmp_path: Path, autojump_
 
 
 async def test_one_reload_at_a_time(tmp_path: Path, autojump_clock: MockClock) -> None:
-    async with running(tmp_path, programs={"web": Program(obeys_after_sec=5.0)}, web=file("web")) as world:
+    async with running(tmp_path, {"web": Program(obeys_after_sec=5.0)}, web=file("web")) as world:
         world.write(web=file("web", "2"))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(world.reload)
@@ -325,7 +327,7 @@ async def test_a_sighup_during_a_reload_is_carried_out_after_it_once(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    async with running(tmp_path, programs={"web": Program(obeys_after_sec=5.0)}, web=file("web")) as world:
+    async with running(tmp_path, {"web": Program(obeys_after_sec=5.0)}, web=file("web")) as world:
         world.write(web=file("web", "2"))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(world.reload)
@@ -420,7 +422,7 @@ async def test_a_disk_that_hangs_costs_one_reload_and_not_all_later_ones(
 async def test_what_is_held_back_makes_no_circle_with_what_is_new(tmp_path: Path, autojump_clock: MockClock) -> None:
     engine = '[Service]\nExecStart = ["engine"]\n[Engine]\nLauncher = "exec"\n'
     router = file("router", unit='PartOf = ["store"]')
-    async with running(tmp_path, programs={"router": Program()}, router=router, store=file("store")) as world:
+    async with running(tmp_path, {"router": Program()}, router=router, store=file("store")) as world:
         world.write(
             engine=engine,
             router=file("router", unit='Requires = ["engine"]'),
@@ -431,7 +433,7 @@ async def test_what_is_held_back_makes_no_circle_with_what_is_new(tmp_path: Path
 
 
 async def test_who_asked_may_go_away(tmp_path: Path, autojump_clock: MockClock) -> None:
-    async with running(tmp_path, programs={"web": Program(obeys_after_sec=5.0)}, web=file("web")) as world:
+    async with running(tmp_path, {"web": Program(obeys_after_sec=5.0)}, web=file("web")) as world:
         world.write(web=file("web", "2"))
         with trio.move_on_after(1.0):
             await world.reload()
@@ -440,7 +442,7 @@ async def test_who_asked_may_go_away(tmp_path: Path, autojump_clock: MockClock) 
 
 
 async def test_while_the_pod_ends_a_reload_starts_nothing(tmp_path: Path, autojump_clock: MockClock) -> None:
-    async with running(tmp_path, programs={"web": Program(obeys_after_sec=5.0)}, web=file("web")) as world:
+    async with running(tmp_path, {"web": Program(obeys_after_sec=5.0)}, web=file("web")) as world:
         world.write(web=file("web", "2"), new=file("new"))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(world.reload)
@@ -466,7 +468,7 @@ async def test_a_pod_that_leaves_is_not_reloaded(
 
 async def test_what_has_survived_is_named(tmp_path: Path, autojump_clock: MockClock) -> None:
     hopeless = {"old": Program(obeys_after_sec=None, unkillable=True)}
-    async with running(tmp_path, programs=hopeless, old=file("old"), web=file("web")) as world:
+    async with running(tmp_path, hopeless, old=file("old"), web=file("web")) as world:
         world.write(old=None)
         view = await world.reload()
         assert [survivor.partition(":")[0] for survivor in view.survivors] == ["old"]
@@ -495,7 +497,7 @@ async def test_a_rank_of_a_gang_is_marked_and_relaunched_with_what_it_ran_with(
     placement = partial(
         StartCmdMsg, job_name="llama", role="union", instance_id=7, endpoints=(endpoint,), master_dp_ip=IP
     )
-    async with running(tmp_path, COORDINATED, store=file("store"), engine=ENGINE.format("")) as world:
+    async with running(tmp_path, None, COORDINATED, store=file("store"), engine=ENGINE.format("")) as world:
         assert world.pod.supervision is not None
         operator = world.pod.supervision.operator
         await operator.command(placement(epoch=1))
@@ -518,7 +520,7 @@ async def test_a_rank_whose_condition_is_taken_away_is_prepared_after_all(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     skipped = ENGINE.format("").replace("[Unit]", '[Unit]\nConditionEnvironment = "NOT_HERE"')
-    async with running(tmp_path, COORDINATED, store=file("store"), engine=skipped) as world:
+    async with running(tmp_path, None, COORDINATED, store=file("store"), engine=skipped) as world:
         supervision = world.pod.supervision
         assert supervision is not None
         assert not supervision.node_manager.prepared
@@ -562,7 +564,7 @@ async def test_what_is_part_of_a_restarted_unit_is_stopped_before_it_and_comes_b
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     web = file("web", unit='PartOf = ["store"]\nAfter = ["store"]')
-    async with running(tmp_path, programs={"web": Program(obeys_after_sec=5.0)}, store=file("store"), web=web) as world:
+    async with running(tmp_path, {"web": Program(obeys_after_sec=5.0)}, store=file("store"), web=web) as world:
         world.write(store=file("store", "more"))
         store = world.pid("store")
         with trio.move_on_after(1.0):

@@ -37,7 +37,7 @@ async def ask(engines: Engines) -> httpx.Response:
     routes = Routes()
     routes.begin(listing(*(view(id_, host) for id_, host in enumerate(engines.states))))
     async with httpx.AsyncClient(transport=engines) as client:
-        app = httpx.ASGITransport(Router(routes, client))  # type: ignore[arg-type]
+        app = httpx.ASGITransport(Router(routes, client))
         async with httpx.AsyncClient(transport=app, base_url="http://router") as asking:
             return await asking.post("/v1/completions", json={"prompt": "Hello"})
 

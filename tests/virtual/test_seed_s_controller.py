@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import trio
@@ -25,7 +26,7 @@ class SeedsController:
     """Takes everything, remembers it, and says as little as possible."""
 
     def __init__(self, gang: Gang, body: str) -> None:
-        self.received: list[tuple[str, dict[str, object]]] = []
+        self.received: list[tuple[str, dict[str, Any]]] = []
         application = QuartTrio("the reference system's")
 
         @application.post("/controller/<what>")
@@ -35,7 +36,7 @@ class SeedsController:
 
         gang.world.network.listen(HOST, PORT, application)
 
-    def last(self, what: str) -> dict[str, object]:
+    def last(self, what: str) -> dict[str, Any]:
         return [message for kind, message in self.received if kind == what][-1]
 
     def did_receive(self, what: str) -> bool:
@@ -50,7 +51,7 @@ async def test_a_whole_life_under_it(autojump_clock: MockClock, body: str) -> No
         await gang.until(lambda: controller.did_receive("heartbeat"))
         registered = controller.last("register")
         assert registered["protocol"] == 1
-        assert "prepare" in registered["features"]  # type: ignore[operator]
+        assert "prepare" in registered["features"]
         endpoint = {"id": 0, "ip": pod.ip, "business_port": "8000", "mgmt_port": "8000"}
         start = {
             "job_name": "job",

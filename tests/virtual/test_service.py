@@ -34,17 +34,17 @@ from supervisor.unit.model import (
 from supervisor.unit.start_clock import ProgressKind
 from supervisor.unit.states import RunState, SubState
 from tests.support.fake_processes import FAILED, KILLED, OK, Program
-from tests.support.services import running, unit
+from tests.support.services import World, running, unit
 
 
 async def test_start_returns_when_spawned_and_stop_when_all_is_gone(autojump_clock: MockClock) -> None:
     async with running(unit(), serve=Program(obeys_after_sec=2.0)) as world:
         await world.service.start(asked_by="test")
-        assert world.service.state.sub_state is SubState.READY
+        assert world.sub_state() is SubState.READY
         report = await world.service.stop(asked_by="test", reason="done")
         assert (report.gone, report.escalated, report.duration_sec) == (True, False, 2.0)
         assert world.processes.alive("serve") == 0
-        assert world.service.state.sub_state is SubState.DEAD
+        assert world.sub_state() is SubState.DEAD
 
 
 async def test_a_process_that_ignores_being_asked_is_killed_after_the_grace(autojump_clock: MockClock) -> None:
@@ -363,9 +363,9 @@ async def test_stop_while_the_fork_is_in_flight_takes_the_child_along(autojump_c
         assert world.processes.alive("serve") == 0
 
 
-async def start_and_fail(world: object) -> None:
+async def start_and_fail(world: World) -> None:
     with pytest.raises(StartFailed):
-        await world.service.start(asked_by="test")  # type: ignore[attr-defined]
+        await world.service.start(asked_by="test")
 
 
 async def test_a_spawn_that_hangs_for_ever_does_not_hang_the_stop(autojump_clock: MockClock) -> None:
@@ -401,8 +401,8 @@ async def test_a_start_during_a_stop_is_remembered(autojump_clock: MockClock) ->
         assert len(world.processes.spawned) == 2
 
 
-async def stop(world: object) -> None:
-    await world.service.stop(asked_by="test", reason="because")  # type: ignore[attr-defined]
+async def stop(world: World) -> None:
+    await world.service.stop(asked_by="test", reason="because")
 
 
 async def test_a_hurried_second_stop_kills_at_once(autojump_clock: MockClock) -> None:

@@ -91,7 +91,7 @@ async def live_and_ask(world: Alone) -> None:
         UNIT,
         rules_of(UNIT),
         world.processes,
-        world.output,  # type: ignore[arg-type]
+        world.output,
         lambda: unit_launch(UNIT, {}, {}),
         chance=lambda: 0.0,
     )

@@ -29,7 +29,7 @@ class Server:
         trio.lowlevel.spawn_system_task(self._serve, theirs)
         return ours
 
-    async def _serve(self, stream: trio.StapledStream[trio.abc.SendStream, trio.abc.ReceiveStream]) -> None:
+    async def _serve(self, stream: trio.abc.Stream) -> None:
         while not self.asked.endswith(self._until):
             part = await stream.receive_some(100)
             if not part:

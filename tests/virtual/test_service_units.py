@@ -94,7 +94,7 @@ async def pod(
                         each,
                         rules_of(each),
                         world.processes,
-                        world.outputs[each.name],  # type: ignore[arg-type]
+                        world.outputs[each.name],
                         partial(unit_launch, each, {}, {}, LaunchFiles(disk or InstantDisk())),
                         around=units.surroundings_of(each.name),
                         chance=lambda: 0.0,
@@ -107,7 +107,14 @@ async def pod(
 
 
 def named(
-    name: str, *, requires: str = "", wants: str = "", after: str = "", before: str = "", **parts: object
+    name: str,
+    *,
+    requires: str = "",
+    wants: str = "",
+    after: str = "",
+    before: str = "",
+    service: ServiceTable | None = None,
+    **parts: object,
 ) -> Unit:
     dependencies = Dependencies(
         after=tuple(after.split()),
@@ -115,7 +122,7 @@ def named(
         requires=tuple(requires.split()),
         wants=tuple(wants.split()),
     )
-    return unit(name, program=name, dependencies=dependencies, **parts)  # type: ignore[arg-type]
+    return unit(name, program=name, service=service, dependencies=dependencies, **parts)
 
 
 # --- starting --------------------------------------------------------------------------------------------------
@@ -259,9 +266,9 @@ async def test_an_unknown_unit_is_named_with_those_there_are(autojump_clock: Moc
 # --- stopping --------------------------------------------------------------------------------------------------
 
 
-def chain(*names: str, **parts: object) -> list[Unit]:
-    return [named(names[0], **parts)] + [
-        named(later, after=earlier, **parts) for earlier, later in itertools.pairwise(names)
+def chain(*names: str, service: ServiceTable | None = None) -> list[Unit]:
+    return [named(names[0], service=service)] + [
+        named(later, after=earlier, service=service) for earlier, later in itertools.pairwise(names)
     ]
 
 
@@ -347,7 +354,8 @@ async def test_a_crash_of_one_unit_touches_no_other(autojump_clock: MockClock) -
     async with pod(*units) as world:
         await all_up(world)
         pids = {service.unit.name: service.state.pid for service in world.units}
-        world.processes.crash(pids["engine"])  # type: ignore[arg-type]
+        assert pids["engine"] is not None
+        world.processes.crash(pids["engine"])
         await world.units.get("engine").wait_until(lambda state: state.started == 2)
         assert world.units.get("store").state.pid == pids["store"]
         assert world.units.get("exporter").state.pid == pids["exporter"]

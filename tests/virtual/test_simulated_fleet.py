@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.model.relaunch import phase_one, plan
+from controller.model.relaunch.ending import done
 from controller.model.relaunch.run import Run, RunStep
 from controller.model.settings import OnMemberLost
 from controller.simulation import arbiter
@@ -125,7 +126,7 @@ def test_a_plan_that_does_not_wait_for_the_barrier_is_noticed(monkeypatch: pytes
 
 def test_a_run_that_is_done_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def hasty(run: Run, now: float) -> phase_one.Moved:
-        return phase_one.done(run, now)
+        return done(run, now)
 
     monkeypatch.setitem(plan.CHECKS, RunStep.AWAIT, hasty)
     assert "C5" in broken(DEFAULT)
@@ -151,6 +152,7 @@ def test_a_fleet_that_fails_as_one_is_held_and_comes_back_by_an_operator() -> No
     assert not [*rules.broken, *not_at_rest(fleet, rules)]
     held = {told.instance for told in rules.history if told.what is What.HELD and "max_phase2_fraction" in told.words}
     assert len(held) > 2
+    assert fleet.controller is not None
     assert not any(entry.instance.held for entry in map(fleet.controller.entry_of, range(6)) if entry)
 
 

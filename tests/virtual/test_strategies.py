@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import httpx
@@ -52,10 +52,10 @@ def outcomes(world: World) -> list[tuple[str, str | None]]:
 
 @asynccontextmanager
 async def serving(
-    policy: Policy | None = None, script: Script = RECOVERS, **identity: object
+    policy: Policy | None = None, script: Script = RECOVERS, role: str = "union"
 ) -> AsyncIterator[tuple[World, list[FakeSupervisor]]]:
     async with open_world(policy) as world:
-        gang = world.add_gang(script=script, **identity)
+        gang = world.add_gang(script=script, role=role)
         await world.until_active()
         yield world, gang
 
@@ -338,7 +338,7 @@ async def with_its_own_hand() -> AsyncIterator[World]:
         yield world
 
 
-def recover_by_hand(code: int, level: str) -> object:
+def recover_by_hand(code: int, level: str) -> Callable[[World], Awaitable[None]]:
     async def operation(world: World) -> None:
         await answered(world, code=code, level=level)
         recovery = world.it.registry.opened.popleft()
@@ -362,9 +362,9 @@ async def handed_back(world: World, cancelled: bool) -> None:
 
 @pytest.mark.seed("S33")
 def test_the_engines_own_recovery_may_be_cancelled_at_every_checkpoint() -> None:
-    assert sweep(with_its_own_hand, recover_by_hand(TRANSIENT, "L2"), handed_back) > 30  # type: ignore[arg-type]
+    assert sweep(with_its_own_hand, recover_by_hand(TRANSIENT, "L2"), handed_back) > 30
 
 
 @pytest.mark.seed("S33")
 def test_scale_p2d_may_be_cancelled_at_every_checkpoint() -> None:
-    assert sweep(with_its_own_hand, recover_by_hand(LOST, "L6"), handed_back) > 10  # type: ignore[arg-type]
+    assert sweep(with_its_own_hand, recover_by_hand(LOST, "L6"), handed_back) > 10

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import trio
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 from supervisor.engine.relaunch_request import ASK_AGAIN_SEC, NotTaken, RelaunchRequest
@@ -13,6 +14,7 @@ from supervisor.unit.model import (
     Conditions,
     Dependencies,
     OnDependencyRestart,
+    Probes,
     RestartPolicy,
     RestartRule,
     RestartSettings,
@@ -26,11 +28,20 @@ from tests.virtual.test_service_units import NO_RESTART, READY, Pod, all_up, pod
 
 RESTART = RestartRule(OnDependencyRestart.RESTART)
 SLOW_RESTART = ServiceTable(restart=RestartSettings(delay_sec=20.0, max_delay_sec=20.0, limit_burst=0))
+NO_PROBES, NO_CONDITIONS = Probes(), Conditions()
 LATE = Program(obeys_after_sec=2.0)
 
 
-def related(name: str, *, parts: dict[str, object] | None = None, **dependencies: object) -> Unit:
-    return unit(name, program=name, dependencies=Dependencies(**dependencies), **(parts or {}))  # type: ignore[arg-type]
+def related(
+    name: str,
+    *,
+    service: ServiceTable | None = None,
+    probes: Probes = NO_PROBES,
+    conditions: Conditions = NO_CONDITIONS,
+    **dependencies: object,
+) -> Unit:
+    relations = replace(Dependencies(), **dependencies)
+    return unit(name, program=name, service=service, probes=probes, conditions=conditions, dependencies=relations)
 
 
 def bound(name: str = "sidecar", to: str = "store") -> Unit:
@@ -51,7 +62,7 @@ async def gone_to(world: Pod, name: str, sub_state: SubState) -> None:
 
 
 async def test_what_is_bound_goes_down_with_a_crash_and_comes_back_with_the_restart(autojump_clock: MockClock) -> None:
-    store = related("store", parts={"service": SLOW_RESTART, "probes": READY})
+    store = related("store", service=SLOW_RESTART, probes=READY)
     async with pod(store, bound()) as world:
         await world.units.start_all(asked_by="boot")
         await world.settled()
@@ -70,7 +81,7 @@ async def test_what_is_bound_goes_down_with_a_crash_and_comes_back_with_the_rest
 
 
 async def test_what_is_bound_to_a_failure_comes_back_when_somebody_mends_it(autojump_clock: MockClock) -> None:
-    async with pod(related("store", parts={"service": ServiceTable(restart=NO_RESTART)}), bound()) as world:
+    async with pod(related("store", service=ServiceTable(restart=NO_RESTART)), bound()) as world:
         await all_up(world)
         crash(world, "store")
         await gone_to(world, "sidecar", SubState.DEAD)
@@ -80,7 +91,7 @@ async def test_what_is_bound_to_a_failure_comes_back_when_somebody_mends_it(auto
 
 
 async def test_what_a_person_stopped_does_not_come_back(autojump_clock: MockClock) -> None:
-    async with pod(related("store", parts={"service": ServiceTable(restart=NO_RESTART)}), bound()) as world:
+    async with pod(related("store", service=ServiceTable(restart=NO_RESTART)), bound()) as world:
         await all_up(world)
         crash(world, "store")
         await gone_to(world, "sidecar", SubState.DEAD)
@@ -120,7 +131,7 @@ async def test_units_that_a_person_stopped_together_have_seen_each_other_go_down
 
 
 async def test_what_is_bound_to_a_skipped_unit_is_skipped(autojump_clock: MockClock) -> None:
-    master = related("store", parts={"conditions": Conditions(node_rank=0)})
+    master = related("store", conditions=Conditions(node_rank=0))
     async with pod(master, bound(), variables={"NODE_RANK": "1"}) as world:
         await world.units.start_all(asked_by="boot")
         await world.settled()
@@ -163,7 +174,7 @@ async def test_a_part_is_restarted_with_a_crash_and_left_alone_by_a_failure_and_
 ) -> None:
     part = related("part", part_of=("store",), after=("store",))
     restart = RestartSettings(policy=RestartPolicy.ALWAYS, limit_burst=2, limit_interval_sec=1e6)
-    async with pod(related("store", parts={"service": ServiceTable(restart=restart)}), part) as world:
+    async with pod(related("store", service=ServiceTable(restart=restart)), part) as world:
         await all_up(world)
         crash(world, "store")
         await world.units.get("part").wait_until(lambda state: state.started == 2 and state.ready_once)
@@ -204,7 +215,7 @@ async def test_starting_one_stops_the_other_first_whoever_says_so(autojump_clock
 
 
 async def test_at_boot_a_unit_whose_conditions_do_not_hold_stands_in_nobodys_way(autojump_clock: MockClock) -> None:
-    master = related("a-master", conflicts=("client",), parts={"conditions": Conditions(node_rank=0)})
+    master = related("a-master", conflicts=("client",), conditions=Conditions(node_rank=0))
     async with pod(master, related("client"), variables={"NODE_RANK": "1"}) as world:
         await world.units.start_all(asked_by="boot")
         await gone_to(world, "client", SubState.READY)
@@ -216,7 +227,7 @@ async def test_at_boot_a_unit_whose_conditions_do_not_hold_stands_in_nobodys_way
 
 async def test_who_wants_it_is_restarted_once_the_other_is_back_and_others_are_not(autojump_clock: MockClock) -> None:
     units = (
-        related("store", parts={"probes": READY}),
+        related("store", probes=READY),
         related("client", requires=("store",), after=("store",), on_restart=RESTART),
         related("robust", requires=("store",), after=("store",)),
         related("idle", after=("store",), on_restart=RestartRule(by_name=(("store", OnDependencyRestart.RESTART),))),
@@ -240,22 +251,28 @@ async def test_who_wants_it_is_restarted_once_the_other_is_back_and_others_are_n
             "robust": 1,
             "idle": 1,
         }
-        assert world.units.get("client").state.last_ending.asked_by == "podvisor"  # type: ignore[union-attr]
+        ending = world.units.get("client").state.last_ending
+        assert ending is not None
+        assert ending.asked_by == "podvisor"
 
 
 # --- one rank of a gang ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keys", [{"on_restart": RESTART, "after": ("store",)}, {"binds_to": ("store",)}])
+@pytest.mark.parametrize(
+    "engine",
+    [related("engine", on_restart=RESTART, after=("store",)), related("engine", binds_to=("store",))],
+    ids=["restarts", "bound"],
+)
 async def test_a_rank_of_a_gang_is_not_touched_and_its_relaunch_is_asked_for(
-    keys: dict[str, object], autojump_clock: MockClock
+    engine: Unit, autojump_clock: MockClock
 ) -> None:
     asked: list[str] = []
 
     async def relaunch(reason: str) -> None:
         asked.append(reason)
 
-    async with pod(related("store"), related("engine", **keys), gang={"engine": relaunch}) as world:
+    async with pod(related("store"), engine, gang={"engine": relaunch}) as world:
         await all_up(world)
         crash(world, "store")
         await trio.sleep(100.0)
