@@ -7,8 +7,9 @@ import json
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,10 +47,12 @@ async def started(children: Children, output: Output, script: str) -> tuple[Chil
     return child, pipes
 
 
-async def run(tmp_path: Path, script: str, mode: str = "pass", **options: object) -> tuple[Output, bytes]:
+async def run(
+    tmp_path: Path, script: str, mode: str = "pass", make: Callable[[str, str, ContainerStdout], Output] = Output
+) -> tuple[Output, bytes]:
     """The output object, and what came out of the container, after a shell script has run."""
     async with reaping() as children, container_stdout(tmp_path / "container") as stdout:
-        output = Output("unit", mode, stdout, **options)  # type: ignore[arg-type]
+        output = make("unit", mode, stdout)
         _, pipes = await started(children, output, script)
         await output.pump(pipes, {"epoch": 3})
     return output, (tmp_path / "container").read_bytes()
@@ -82,7 +85,7 @@ async def test_json_tells_the_streams_apart(tmp_path: Path) -> None:
 
 
 async def test_null_is_drained_and_kept_in_the_tail(tmp_path: Path) -> None:
-    output, written = await run(tmp_path, "seq 100000", "null", tail_bytes=1000)
+    output, written = await run(tmp_path, "seq 100000", "null", partial(Output, tail_bytes=1000))
     assert written == b""
     assert output.lines(2) == ["99999", "100000"]
     assert sum(map(len, output.lines(100_000))) <= 1000
@@ -90,7 +93,7 @@ async def test_null_is_drained_and_kept_in_the_tail(tmp_path: Path) -> None:
 
 async def test_streams_can_go_different_ways(tmp_path: Path) -> None:
     log = tmp_path / "log" / "err"
-    _, written = await run(tmp_path, "echo out; echo err >&2", "pass", stderr_mode=f"file:{log}")
+    _, written = await run(tmp_path, "echo out; echo err >&2", "pass", partial(Output, stderr_mode=f"file:{log}"))
     assert written == b"out\n"
     assert log.read_bytes() == b"err\n"
 
@@ -140,7 +143,10 @@ async def test_what_a_rate_limit_suppressed_last_is_told_though_nothing_follows(
     drops: list[Drop] = []
     limit = RateLimit(interval_sec=600, burst=2)
     _, written = await run(
-        tmp_path, "seq 5", f"file:{log}" if mode == "file" else mode, rate_limit=limit, drops=drops.append
+        tmp_path,
+        "seq 5",
+        f"file:{log}" if mode == "file" else mode,
+        partial(Output, rate_limit=limit, drops=drops.append),
     )
     lines = (log.read_bytes() if mode == "file" else written).replace(b"[unit epoch=3] ", b"").splitlines()
     assert lines == [
@@ -163,7 +169,7 @@ async def test_a_rate_limit_tells_in_time_of_a_unit_that_has_fallen_silent(tmp_p
 
 async def test_a_file_without_kept_ones_begins_anew(tmp_path: Path) -> None:
     log = tmp_path / "unit.log"
-    await run(tmp_path, "seq 1000", f"file:{log}", rotate_size=1000, rotate_keep=0)
+    await run(tmp_path, "seq 1000", f"file:{log}", partial(Output, rotate_size=1000, rotate_keep=0))
     assert list(tmp_path.glob("unit.log*")) == [log]
     assert log.read_text().splitlines()[-1] == "1000"
     assert log.stat().st_size <= 1000
@@ -172,7 +178,7 @@ async def test_a_file_without_kept_ones_begins_anew(tmp_path: Path) -> None:
 async def test_a_file_that_cannot_be_written_tells_what_it_lost(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     drops: list[Drop] = []
-    await run(tmp_path, "echo lost", f"file:{tmp_path}/file/unit.log", drops=drops.append)
+    await run(tmp_path, "echo lost", f"file:{tmp_path}/file/unit.log", partial(Output, drops=drops.append))
     assert sum(drop.lost_bytes for drop in drops) == len("lost\n")
 
 
@@ -311,7 +317,7 @@ async def test_the_tail_shows_of_a_progress_bar_what_a_terminal_would(tmp_path: 
 
 async def test_a_file_is_rotated_by_whole_lines(tmp_path: Path) -> None:
     log = tmp_path / "unit.log"
-    await run(tmp_path, "seq 1000", f"file:{log}", rotate_size=1000, rotate_keep=2)
+    await run(tmp_path, "seq 1000", f"file:{log}", partial(Output, rotate_size=1000, rotate_keep=2))
     kept = [tmp_path / "unit.log.2", tmp_path / "unit.log.1", log]
     assert sorted(tmp_path.glob("unit.log*")) == sorted(kept)
     assert all(path.stat().st_size <= 1000 for path in kept)

@@ -306,7 +306,7 @@ class FakeSupervisor:
         if self.epoch and self.instance_id:
             route = "reregister"
             message = wire.ReregisterMsg(
-                **{**self._identity(), "epoch": self.epoch},  # type: ignore[arg-type]
+                **{**self._identity(), "epoch": self.epoch},  # type: ignore[arg-type]  # fields of both messages
                 instance_id=self.instance_id,
                 endpoints=(self._endpoint(),),
                 node_rank=self.node_index,
@@ -315,7 +315,7 @@ class FakeSupervisor:
         else:
             route = "register"
             message = wire.RegisterMsg(
-                **self._identity(),  # type: ignore[arg-type]
+                **self._identity(),  # type: ignore[arg-type]  # as above
                 business_port=("8000",),
                 mgmt_port=("8001",),
             )
@@ -744,7 +744,7 @@ class FakeSupervisor:
 
     def change(self, **changes: object) -> None:
         """Of the script, from now on."""
-        self.script = replace(self.script, **changes)  # type: ignore[arg-type]
+        self.script = replace(self.script, **changes)  # type: ignore[arg-type]  # it knows its fields itself
         self._rewritten.set()
         self._rewritten = trio.Event()
 

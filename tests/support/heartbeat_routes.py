@@ -75,7 +75,7 @@ class Route:
     async def send(self, chunks: Sequence[bytes], *, then_eof: bool = False) -> list[Answered]:
         """All that comes back until the server closes or is quiet."""
         client, server = trio.testing.memory_stream_pair()
-        server.socket = SimpleNamespace(  # type: ignore[attr-defined]
+        server.socket = SimpleNamespace(  # type: ignore[attr-defined]  # hypercorn asks it who is there
             family=socket.AF_INET, getpeername=lambda: (IP, 0), getsockname=lambda: ("controller", 1026)
         )
         self.nursery.start_soon(self._serve, server)

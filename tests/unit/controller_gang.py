@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TypedDict, Unpack
 
 from msgspec import structs
 
@@ -57,6 +58,31 @@ FAULT = Cause(RunReason.FAULT, "engine 1 on 10.0.0.2 is dead")
 ASSEMBLE = Cause(RunReason.ASSEMBLE, "all have registered")
 SILENT = Unreachable(Silence.SILENT, "no answer within 2 s")
 NOBODY = Unreachable(Silence.REFUSED, "connection refused")
+
+
+class Told(TypedDict, total=False):
+    """What a test may say of an observation."""
+
+    boot_id: str | None
+    normal: bool
+    step: Step
+    run_id: str | None
+    prepared: bool
+    freeze_remaining_sec: float
+    progress_age_sec: float | None
+    leaving: bool
+    drained: bool
+    gone: bool
+    sequence: int
+
+
+class Reborn(TypedDict, total=False):
+    """What a test may say of a member that is back."""
+
+    key: MemberKey
+    ip: str
+    observation: Observation | None
+    features: tuple[str, ...]
 
 
 def registration(index: int, nnodes: int = 2, **changes: object) -> RegisterMsg:
@@ -115,7 +141,7 @@ def seen(
     now: float,
     *statuses: EndpointStatus,
     epoch: int | None = None,
-    **changes: object,
+    **told: Unpack[Told],
 ) -> Observation:
     """A heartbeat or a status: by default all NORMAL in the instance's epoch."""
     member = instance.member(key)
@@ -129,7 +155,7 @@ def seen(
         normal=all_normal(by_id),
         statuses=by_id,
     )
-    return replace(observation, **changes)  # type: ignore[arg-type]
+    return replace(observation, **told)
 
 
 def fresh_budget(instance: Instance) -> Budget:
@@ -244,11 +270,11 @@ class Drive:
         raise AssertionError(request)
 
     def heartbeat(
-        self, index: int, *statuses: EndpointStatus, epoch: int | None = None, **changes: object
+        self, index: int, *statuses: EndpointStatus, epoch: int | None = None, **told: Unpack[Told]
     ) -> tuple[Action, ...]:
         """Of the run's epoch, if no other is given."""
         epoch = self.run.epoch if epoch is None else epoch
-        observation = seen(self.run.instance, self.key(index), self.now, *statuses, epoch=epoch, **changes)
+        observation = seen(self.run.instance, self.key(index), self.now, *statuses, epoch=epoch, **told)
         return self.step(Heartbeat(self.key(index), observation))
 
     def tick(self) -> tuple[Action, ...]:
@@ -272,16 +298,16 @@ class Drive:
     def cancel(self, kind: CancelKind) -> tuple[Action, ...]:
         return self.step(Cancel(kind, f"{kind} for a test"))
 
-    def new_boot(self, index: int, boot: int = 2, **changes: object) -> tuple[Action, ...]:
+    def new_boot(self, index: int, boot: int = 2, **changes: Unpack[Reborn]) -> tuple[Action, ...]:
         """Its container is back, and its registration was taken."""
         newcomer = self.newcomer(index, boot, **changes)
         return self.step(Registered(self.key(index), newcomer.boot_id, newcomer))
 
-    def newcomer(self, index: int, boot: int = 2, **changes: object) -> Member:
+    def newcomer(self, index: int, boot: int = 2, **changes: Unpack[Reborn]) -> Member:
         """Of a member, as the registry would know it; its engine's dependencies are active at once."""
         reborn = self.reborn(self.run.rows[index].member, f"boot-{index}-{boot}", self.now)
         told = Observation(self.now, 0, reborn.boot_id, normal=False, statuses={}, prepared=True)
-        return replace(reborn, **({"observation": told} | changes))  # type: ignore[arg-type]
+        return replace(replace(reborn, observation=told), **changes)
 
     @staticmethod
     def reborn(member: Member, boot_id: str, now: float) -> Member:

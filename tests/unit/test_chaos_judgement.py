@@ -47,9 +47,9 @@ def supervisor(**fields: object) -> wire.SupervisorView:
     return structs.replace(wire.SupervisorView(pid=1, version="1", boot_id="b", uptime_sec=1.0), **fields)
 
 
-def pod(name: str, *, epoch: int = 1, **fields: object) -> PodLook:
+def pod(name: str, *, epoch: int = 1) -> PodLook:
     alive = processes(name, epoch)
-    at_rest = PodLook(
+    return PodLook(
         name,
         alive,
         listeners={ENGINE_PORT: frozenset({alive[2].pid}), 6379: frozenset({alive[1].pid})},
@@ -57,7 +57,6 @@ def pod(name: str, *, epoch: int = 1, **fields: object) -> PodLook:
         answers=True,
         ready=True,
     )
-    return replace(at_rest, **fields)  # type: ignore[arg-type]
 
 
 def instance(job: str, members: int, *, epoch: int = 1, **fields: object) -> wire.InstanceView:
@@ -85,7 +84,7 @@ def look(epoch: int = 1, **pods: PodLook) -> Look:
 
 
 def with_processes(name: str, *more: Process, epoch: int = 1) -> PodLook:
-    return pod(name, epoch=epoch, processes=(*processes(name, epoch), *more))
+    return replace(pod(name, epoch=epoch), processes=(*processes(name, epoch), *more))
 
 
 def broken(
@@ -117,16 +116,22 @@ def test_a_relaunch_of_the_gang_that_was_hit_is_no_violation() -> None:
         (replace(look(), instances=None), "no controller leads"),
         (replace(look(), instances=(instance("job1", 1),)), "there is no instance job0"),
         (replace(look(), instances=(instance("job0", 1), instance("job1", 1))), "job0 has 1 members"),
-        (look(pod0=pod("pod0", view=None)), "the supervisor of pod0 does not answer"),
-        (look(pod0=pod("pod0", answers=False)), "the engine in pod0 does not answer"),
-        (look(pod0=pod("pod0", ready=False)), "pod0 is not ready"),
-        (look(pod0=pod("pod0", zombies=2)), "pod0 has 2 dead that nobody has reaped"),
+        (look(pod0=replace(pod("pod0"), view=None)), "the supervisor of pod0 does not answer"),
+        (look(pod0=replace(pod("pod0"), answers=False)), "the engine in pod0 does not answer"),
+        (look(pod0=replace(pod("pod0"), ready=False)), "pod0 is not ready"),
+        (look(pod0=replace(pod("pod0"), zombies=2)), "pod0 has 2 dead that nobody has reaped"),
         (
-            look(pod1=pod("pod1", view=wire.UnitsView(units=(unit(STORE, "failed"),), supervisor=supervisor()))),
+            look(
+                pod1=replace(pod("pod1"), view=wire.UnitsView(units=(unit(STORE, "failed"),), supervisor=supervisor()))
+            ),
             "redis in pod1 is failed: ",
         ),
         (
-            look(pod1=pod("pod1", view=wire.UnitsView(units=(), supervisor=supervisor(freeze_remaining_sec=7.0)))),
+            look(
+                pod1=replace(
+                    pod("pod1"), view=wire.UnitsView(units=(), supervisor=supervisor(freeze_remaining_sec=7.0))
+                )
+            ),
             "pod1 is frozen for 7 s more",
         ),
     ],
@@ -158,13 +163,13 @@ def test_I1_an_engine_of_another_epoch_is_found() -> None:
 
 def test_I3_another_store_in_the_same_container_is_found() -> None:
     supervisor_, _, *engines = processes("pod1")
-    other = pod("pod1", processes=(supervisor_, Process(777, NOW, STORE), *engines))
+    other = replace(pod("pod1"), processes=(supervisor_, Process(777, NOW, STORE), *engines))
     assert broken(ENGINE_DIES, after=look(pod1=other)) == ["I3"]
 
 
 def test_I3_a_new_container_may_have_a_new_store() -> None:
     _, _, *engines = processes("pod1")
-    reborn = pod("pod1", processes=(Process(555, NOW, SUPERVISOR), Process(777, NOW, STORE), *engines))
+    reborn = replace(pod("pod1"), processes=(Process(555, NOW, SUPERVISOR), Process(777, NOW, STORE), *engines))
     assert broken(ENGINE_DIES, after=look(pod1=reborn)) == []
 
 
@@ -213,7 +218,7 @@ def test_C6_an_instance_that_comes_and_goes_is_found() -> None:
 
 def test_S29_a_port_that_somebody_else_holds_is_found() -> None:
     shared = {ENGINE_PORT: frozenset({processes("pod1")[2].pid, 999})}
-    assert broken(after=look(pod1=pod("pod1", listeners=shared))) == ["S29"]
+    assert broken(after=look(pod1=replace(pod("pod1"), listeners=shared))) == ["S29"]
 
 
 @pytest.mark.parametrize(

@@ -33,17 +33,17 @@ def test_pods_that_share_an_address_may_have_a_service_port_each(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "environment, change",
+    "environment, ports, context, words",
     [
-        ({}, {"context": 512}),
-        ({}, {"ports": "MgmtPort = 50053"}),
-        ({"SIZE": "2"}, {"words": "${SIZE}"}),
+        ({}, "", 512, "x"),
+        ({}, "MgmtPort = 50053", 256, "x"),
+        ({"SIZE": "2"}, "", 256, "${SIZE}"),
     ],
 )
 def test_what_makes_another_engine_makes_another_digest(
-    tmp_path: Path, environment: dict[str, str], change: dict[str, object]
+    tmp_path: Path, environment: dict[str, str], ports: str, context: int, words: str
 ) -> None:
-    assert digest(tmp_path, environment) != digest(tmp_path, environment, **change)  # type: ignore[arg-type]
+    assert digest(tmp_path, environment) != digest(tmp_path, environment, ports=ports, context=context, words=words)
 
 
 @pytest.mark.parametrize("variable", ["POD_NAME", "POD_IP", "NODE_RANK", "EPOCH", "LWS_WORKER_INDEX", "HOSTNAME"])

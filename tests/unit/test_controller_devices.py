@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypedDict
 
 import pytest
 from msgspec import structs
@@ -116,6 +117,13 @@ def test_how_many_are_kept_is_bounded() -> None:
     assert len(sick.faults) == devices.KEPT
 
 
+class Place(TypedDict, total=False):
+    pod_uid: str
+    boot_id: str
+    node_name: str
+    ip: str
+
+
 @pytest.mark.parametrize(
     "before, after, stays",
     [
@@ -127,11 +135,11 @@ def test_how_many_are_kept_is_bounded() -> None:
     ],
 )
 def test_a_container_that_restarts_keeps_its_devices_and_a_pod_elsewhere_has_others(
-    before: dict[str, str], after: dict[str, str], stays: bool
+    before: Place, after: Place, stays: bool
 ) -> None:
-    def changed(fields: dict[str, str]) -> Instance:
+    def changed(place: Place) -> Instance:
         first, second = DECODE.members
-        return replace(DECODE, members=(first, replace(second, **fields)))  # type: ignore[arg-type]
+        return replace(DECODE, members=(first, replace(second, **place)))
 
     sick = replace(changed(before), faults=with_fault(DECODE, "L4").faults)
     assert bool(devices.of_the_same_places(sick, changed(after)).faults) is stays

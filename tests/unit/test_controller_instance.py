@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
 import pytest
 from hypothesis import given
@@ -46,6 +47,7 @@ from tests.unit.controller_gang import (
     INSTANCE_SETTINGS,
     REJOIN,
     SETTINGS,
+    Told,
     assembled,
     joined,
     prepared,
@@ -59,11 +61,11 @@ ACTIVE = activate(serving(), "all are normal", 0.0)
 
 
 def heard(
-    instance: Instance, now: float, *statuses: EndpointStatus, epoch: int | None = None, **changes: object
+    instance: Instance, now: float, *statuses: EndpointStatus, epoch: int | None = None, **told: Unpack[Told]
 ) -> Instance:
     """One status for each member."""
     for member, status in zip(instance.members, statuses or (NORMAL,) * len(instance.members), strict=True):
-        instance = observe(instance, member.key, seen(instance, member.key, now, status, epoch=epoch, **changes))
+        instance = observe(instance, member.key, seen(instance, member.key, now, status, epoch=epoch, **told))
     return instance
 
 
@@ -256,9 +258,9 @@ def test_who_said_that_it_is_gone_is_not_missed_and_the_last_one_ends_the_instan
     assert judged(all_left, 21.0) == Verdict(InstanceEvent.HEARTBEAT_TIMEOUT, "all members have left")
 
 
-def leaving_gang(rank: int, first: EndpointStatus = NORMAL, **changes: object) -> Instance:
-    """Member `rank` leaves; `first` and `changes` are what rank 0 says of itself."""
-    instance = heard(ACTIVE, 5.0, first, NORMAL, epoch=None, **changes)
+def leaving_gang(rank: int, first: EndpointStatus = NORMAL, **told: Unpack[Told]) -> Instance:
+    """Member `rank` leaves; `first` and `told` are what rank 0 says of itself."""
+    instance = heard(ACTIVE, 5.0, first, NORMAL, **told)
     member = instance.members[rank]
     return observe(instance, member.key, seen(instance, member.key, 6.0, leaving=True))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
 import pytest
 
@@ -26,6 +27,7 @@ from tests.unit.controller_gang import (
     SETTINGS,
     SILENT,
     Drive,
+    Told,
     assembled,
     fresh_budget,
     seen,
@@ -148,9 +150,9 @@ def test_a_budget_that_was_written_before_its_step_is_not_spent_again() -> None:
 # --- whom it concerns ---------------------------------------------------------------------------------------
 
 
-def all_normal(drive: Drive, epoch: int = 4, **changes: object) -> None:
+def all_normal(drive: Drive, epoch: int = 4, **told: Unpack[Told]) -> None:
     for index in range(2):
-        drive.answer(index, seen(drive.run.instance, drive.key(index), drive.now, epoch=epoch, **changes))
+        drive.answer(index, seen(drive.run.instance, drive.key(index), drive.now, epoch=epoch, **told))
 
 
 @pytest.mark.parametrize("killed", [RunStep.PROBE, RunStep.PREPARE])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Unpack
 
 import pytest
 from hypothesis import given
@@ -24,7 +26,7 @@ from controller.model.need import run_needed, waits_for
 from controller.model.silence import LONGEST_SEC, changes_at, is_no_news
 from controller.model.verdict import AskDirectly, judge
 from supervisor.wire import EndpointStatus, Step
-from tests.unit.controller_gang import INSTANCE_SETTINGS, SETTINGS, assembled, seen, serving
+from tests.unit.controller_gang import INSTANCE_SETTINGS, SETTINGS, Told, assembled, seen, serving
 
 ASSEMBLE_SEC = 600.0
 MOMENTS = st.floats(0, 700, allow_nan=False)
@@ -106,11 +108,16 @@ def active(now: float = 0.0) -> Instance:
     return activate(serving(2, now=now), "", now)
 
 
-def repeated(instance: Instance, now: float, **changes: object) -> bool:
+class Differing(Told, total=False):
+    epoch: int
+    statuses: Mapping[int, EndpointStatus]
+
+
+def repeated(instance: Instance, now: float, **told: Unpack[Differing]) -> bool:
     member = instance.members[0]
     assert member.observation is not None
-    told = replace(member.observation, received_at=now, sequence=7, **changes)  # type: ignore[arg-type]
-    return is_no_news(instance, member.key, told, now, INSTANCE_SETTINGS)
+    seen_now = replace(replace(member.observation, received_at=now, sequence=7), **told)
+    return is_no_news(instance, member.key, seen_now, now, INSTANCE_SETTINGS)
 
 
 def test_the_same_word_again_from_a_serving_instance_is_no_news() -> None:
@@ -133,7 +140,7 @@ def test_the_same_word_again_from_a_serving_instance_is_no_news() -> None:
         {"prepared": True},
     ],
 )
-def test_whatever_differs_is_news(changes: dict[str, object]) -> None:
+def test_whatever_differs_is_news(changes: Differing) -> None:
     assert not repeated(active(), 3.0, **changes)
 
 

@@ -26,31 +26,26 @@ def reasons(told: tuple[News, ...]) -> list[Reason]:
     return [each.reason for each in told]
 
 
-def run_look(**changes: object) -> RunLook:
-    begun = RunLook(
-        id="run-1",
-        reason=RunReason.FAULT,
-        text="engine 1 is dead",
-        epoch=5,
-        step=RunStep.PROBE,
-        phase=1,
-        attempt="",
-        error="",
-        is_rejoin_over=False,
-        outcome=None,
-        message="",
-    )
-    return replace(begun, **changes)  # type: ignore[arg-type]
-
-
-BEGUN = run_look()
-DONE = run_look(step=RunStep.CLOSED, outcome=Outcome.DONE, message="all is well", attempt="attempt 2 of 3")
-REJOINING = run_look(step=RunStep.REJOIN, error="10.0.0.2 is lost")
-PHASE2 = run_look(step=RunStep.PHASE2, phase=2, message="phase 2: why")
+BEGUN = RunLook(
+    id="run-1",
+    reason=RunReason.FAULT,
+    text="engine 1 is dead",
+    epoch=5,
+    step=RunStep.PROBE,
+    phase=1,
+    attempt="",
+    error="",
+    is_rejoin_over=False,
+    outcome=None,
+    message="",
+)
+DONE = replace(BEGUN, step=RunStep.CLOSED, outcome=Outcome.DONE, message="all is well", attempt="attempt 2 of 3")
+REJOINING = replace(BEGUN, step=RunStep.REJOIN, error="10.0.0.2 is lost")
+PHASE2 = replace(BEGUN, step=RunStep.PHASE2, phase=2, message="phase 2: why")
 TIMED_OUT = replace(PHASE2, is_rejoin_over=True)
-ENDED = run_look(step=RunStep.CLOSED, phase=2, outcome=Outcome.PHASE2, message="over")
+ENDED = replace(BEGUN, step=RunStep.CLOSED, phase=2, outcome=Outcome.PHASE2, message="over")
 OTHER = replace(BEGUN, id="run-2", reason=RunReason.ASSEMBLE)
-SUSPENDED = run_look(outcome=Outcome.SUSPENDED)
+SUSPENDED = replace(BEGUN, outcome=Outcome.SUSPENDED)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +81,7 @@ def test_the_words_say_the_seconds_and_the_attempt() -> None:
 
 
 def test_what_somebody_asked_for_is_no_warning() -> None:
-    warned = {reason: news(NOBODY, Look(run_look(reason=reason)), None)[0].is_warning for reason in RunReason}
+    warned = {reason: news(NOBODY, Look(replace(BEGUN, reason=reason)), None)[0].is_warning for reason in RunReason}
     assert {reason for reason, is_warning in warned.items() if is_warning} == {
         RunReason.FAULT,
         RunReason.REJOIN,

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from supervisor.unit.differences import IN_PLACE, Takes, differences, target_of, with_in_place
 from supervisor.unit.endpoints import with_endpoints
@@ -122,7 +123,7 @@ def test_what_takes_no_restart_is_taken_over_alone() -> None:
 
 
 def standing(*units: Unit, **about: object) -> dict[str, Standing]:
-    return {each.name: Standing(each, **about) for each in units}  # type: ignore[arg-type]
+    return {each.name: replace(Standing(each), **about) for each in units}
 
 
 def deeds(verdicts: tuple[Verdict, ...]) -> Mapping[str, tuple[Change, Deed]]:
@@ -240,7 +241,7 @@ def test_what_was_done_once_needs_no_doing_again(
     assert [verdict.name for verdict in first] == sorted(before.keys() | after.keys())
     here = {verdict.name: verdict.becomes for verdict in first if verdict.becomes is not None}
     assert set(graph_of(first).after) == set(here)
-    again = judge({name: Standing(each, **about) for name, each in here.items()}, files)  # type: ignore[arg-type]
+    again = judge({name: replace(Standing(each), **about) for name, each in here.items()}, files)
     for verdict in again:
         assert verdict.deed in (Deed.NOTHING, Deed.HOLD)
         assert verdict.becomes == here.get(verdict.name)

@@ -63,9 +63,9 @@ class EventSource:
         return [event["id"] for event in self.seen]
 
 
-def tell(world: World, count: int, **fields: object) -> None:
+def tell(world: World, count: int, *, namespace: str | None = None, instance_id: int | None = None) -> None:
     for _ in range(count):
-        world.it.events.append("controller", "something", level="debug", **fields)  # type: ignore[arg-type]
+        world.it.events.append("controller", "something", level="debug", namespace=namespace, instance_id=instance_id)
 
 
 @pytest.mark.seed("S30")

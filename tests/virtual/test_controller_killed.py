@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from controller.policy import Policy
 from supervisor import wire
 from supervisor.wire import EndpointStatus, ErrorCode
 from tests.support.controller_world import World, open_world
-from tests.support.fake_supervisor import FakeSupervisor, Record, Script
+from tests.support.fake_supervisor import Record, Script
 from tests.support.killed_journal import Writer, journal_in
 
 # httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
@@ -102,7 +102,7 @@ def started_twice(history: list[Record]) -> list[tuple[str, int]]:
     return [start for start, count in starts.items() if count > 1]
 
 
-def touched_in_health(history: list[Record], gang: list[FakeSupervisor]) -> list[Record]:
+def touched_in_health(history: list[Record], gang: Sequence[object]) -> list[Record]:
     """What was done to a gang all of whose engines served in one epoch."""
     serving: dict[str, int] = {}
     found = []
@@ -187,9 +187,9 @@ def test_the_checks_above_see_what_they_are_to_see() -> None:
     assert started_twice(history("start", "start")) == [("a", 1), ("b", 1)]
     healthy = history("ready")
     relaunched = [*healthy, Record(9.0, "a", "prepare", 2)]
-    assert touched_in_health(relaunched, gang) == [relaunched[-1]]  # type: ignore[arg-type]
+    assert touched_in_health(relaunched, gang) == [relaunched[-1]]
     died = [*healthy, Record(9.0, "b", "died", 1), relaunched[-1]]
-    assert touched_in_health(died, gang) == []  # type: ignore[arg-type]
+    assert touched_in_health(died, gang) == []
 
 
 # --- what was acknowledged ----------------------------------------------------------------------------------

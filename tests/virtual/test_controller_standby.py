@@ -105,7 +105,7 @@ async def test_who_follows_events_is_hung_up_on_when_the_leadership_is_lost(auto
 
 
 async def test_a_request_under_way_when_the_leadership_is_lost_is_answered_by_nobody_who_leads(
-    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     async with open_world() as world:
         world.add_gang(size=2)
@@ -115,7 +115,7 @@ async def test_a_request_under_way_when_the_leadership_is_lost_is_answered_by_no
         async def lose_while_it_is_written(budget: object) -> None:
             leadership.lose("the test takes it")
 
-        world.store.save_budget = lose_while_it_is_written  # type: ignore[method-assign]
+        monkeypatch.setattr(world.store, "save_budget", lose_while_it_is_written)
         answer = await world.client.post(f"/v1/instances/{instance.id}/reset-failed")
     assert answer.status_code == 421
     assert wire.decode(wire.ErrorBody, answer.content).error is ErrorCode.NOT_LEADER

@@ -39,8 +39,8 @@ async def report(world: World, *, code: int = TRANSIENT, level: str = "L2", **wh
     return await world.client.post("/controller/report_hardware_fault", json=message)
 
 
-async def answered(world: World, **fields: object) -> wire.FaultAnswer:
-    response = await report(world, **fields)  # type: ignore[arg-type]
+async def answered(world: World, *, code: int = TRANSIENT, level: str = "L2", **where: str) -> wire.FaultAnswer:
+    response = await report(world, code=code, level=level, **where)
     assert response.status_code == 200, response.text
     return wire.decode(wire.FaultAnswer, response.content)
 
@@ -291,18 +291,18 @@ async def test_a_node_is_all_the_pods_on_it(autojump_clock: MockClock) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields, said",
+    "code, level, said",
     [
-        ({"level": "grave"}, "fault_level: 'grave'"),
-        ({"code": 0}, "fault_code: 0"),
-        ({"code": 1 << 40}, "fault_code: 1099511627776"),
+        (TRANSIENT, "grave", "fault_level: 'grave'"),
+        (0, "L2", "fault_code: 0"),
+        (1 << 40, "L2", "fault_code: 1099511627776"),
     ],
 )
 async def test_what_cannot_be_a_device_fault_is_answered_400_naming_the_field(
-    autojump_clock: MockClock, fields: dict[str, object], said: str
+    autojump_clock: MockClock, code: int, level: str, said: str
 ) -> None:
     async with serving() as (world, _):
-        answer = await report(world, **fields)  # type: ignore[arg-type]
+        answer = await report(world, code=code, level=level)
         assert answer.status_code == 400
         assert said in wire.decode(wire.ErrorBody, answer.content).message
         nowhere = {"fault_code": 1, "fault_level": "L4"}
