@@ -110,7 +110,6 @@ class SqliteStore:
     async def take_term(self, at_least: int) -> int:
         term = max(self._term + 1, at_least)
         await self._write([(SAVE_TERM, (term,))])
-        self._term = term
         return term
 
     async def save_instance(self, instance: Instance) -> None:
@@ -167,13 +166,14 @@ class SqliteStore:
         self._next, term = _Batch(), self._term
         statements = [statement for write in batch.writes for statement in write]
         try:
-            await self._run(lambda: self._commit(connection, term, statements))
+            # Also for another's: who takes a term may be cancelled while it is being written.
+            self._term = await self._run(lambda: self._commit(connection, term, statements))
         except StoreError as error:
             batch.error = error
         batch.is_done = True
 
-    def _commit(self, connection: sqlite3.Connection, term: int, statements: Iterable[Statement]) -> None:
-        """All of it, or nothing."""
+    def _commit(self, connection: sqlite3.Connection, term: int, statements: Iterable[Statement]) -> int:
+        """All of it, or nothing; the term that is ours now."""
         try:
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
@@ -182,6 +182,8 @@ class SqliteStore:
                     raise Deposed(f"{self.path} is led in term {found}, ours is {term}")
                 for statement, values in statements:
                     connection.execute(statement, values)
+                (found,) = connection.execute("SELECT term FROM leader").fetchone()
+                return int(found)
         except sqlite3.Error as error:
             raise CannotWrite(f"{self.path} cannot be written: {error}; {_advice(error)}") from error
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from controller.clock import clocks
 from controller.events import ControllerEvent
@@ -36,6 +37,37 @@ from controller.store.state_lock import StateLock
 from tests.unit.controller_gang import Drive, fresh_budget, serving
 
 T = TypeVar("T")
+
+
+async def test_a_term_that_is_taken_is_ours_though_who_took_it_was_cancelled(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Its write shared a transaction that another led."""
+
+    async def slowly(work: Callable[[], T]) -> T:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(1)
+        return work()
+
+    store, claim = SqliteStore(tmp_path, slowly), trio.CancelScope()
+
+    async def take_term() -> None:
+        with claim:
+            await store.take_term(10)
+
+    await store.load()
+    async with trio.open_nursery() as nursery:
+        for write in (lambda: store.save_instance(named("first", 1)), lambda: store.save_instance(named("leads", 2))):
+            nursery.start_soon(write)
+            await trio.sleep(0.1)
+        nursery.start_soon(take_term)
+        await trio.sleep(1.2)
+        claim.cancel()
+    await store.save_instance(named("after", 3))
+    await store.aclose()
+    async with opened(tmp_path) as (_, loaded):
+        assert loaded.term == 11
+        assert len(loaded.instances) == 3
 
 
 @asynccontextmanager
