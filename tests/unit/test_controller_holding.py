@@ -66,7 +66,7 @@ def test_all_are_told_at_once_and_when_all_are_stopped_it_is_over() -> None:
 
 def test_it_is_out_of_routing_and_journaled_before_anybody_is_told() -> None:
     kinds = [type(action) for action in open_hold().actions]
-    assert kinds.index(Journal) < kinds.index(InstanceInactive) < kinds.index(Send)
+    assert kinds.index(InstanceInactive) < kinds.index(Journal) < kinds.index(Send)
 
 
 def test_who_is_not_stopped_yet_is_asked_again() -> None:

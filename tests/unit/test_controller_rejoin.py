@@ -91,7 +91,7 @@ def test_a_container_that_restarted_alone_costs_the_others_nothing_but_their_eng
 def test_the_journal_has_it_and_the_instance_is_out_of_routing_before_anybody_is_asked() -> None:
     broken = joined(serving(), registration(1, boot_id="boot-1-2"))
     kinds = [type(action) for action in Drive.open(broken, LOST, settings=REJOIN).actions]
-    assert kinds.index(SaveBudget) < kinds.index(Journal) < kinds.index(InstanceInactive) < kinds.index(Send)
+    assert kinds.index(InstanceInactive) < kinds.index(SaveBudget) < kinds.index(Journal) < kinds.index(Send)
 
 
 def test_a_member_that_cannot_be_reached_is_asked_on_and_the_others_are_stopped() -> None:

@@ -82,7 +82,7 @@ def test_the_run_takes_one_epoch_more_than_anybody_knows() -> None:
 
 def test_a_run_takes_the_instance_out_of_routing_and_journals_before_it_sends() -> None:
     kinds = [type(action) for action in Drive.open(serving()).actions]
-    assert kinds.index(Journal) < kinds.index(InstanceInactive) < kinds.index(Send)
+    assert kinds.index(InstanceInactive) < kinds.index(Journal) < kinds.index(Send)
 
 
 def test_a_cold_start_is_the_same_run() -> None:

@@ -216,6 +216,41 @@ async def test_on_a_full_disk_nothing_is_commanded_and_what_serves_goes_on(
         assert "podvisor_journal_writable 1.0" in (await world.client.get("/metrics", timeout=None)).text
 
 
+async def test_on_a_full_disk_too_a_dead_engine_is_out_of_routing_at_once(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    writer = Writer()
+    async with open_world(elect=journal_in(tmp_path, [writer])) as world:
+        gang = world.add_gang(size=2)
+        await world.until_active()
+        writer.full = True
+        gang[0].kill_engine()
+        await world.until(lambda: world.instance().status is InstanceStatus.INACTIVE, within=2)
+        writer.full = False
+        await world.until_active(epoch=2)
+
+
+async def test_what_dies_while_its_success_cannot_be_written_is_not_put_into_routing(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    writer = Writer()
+    async with open_world(elect=journal_in(tmp_path, [writer])) as world:
+        gang = world.add_gang(size=2, script=Script(load_sec=30.0))
+        await world.until_active()
+        gang[0].kill_engine()
+        await world.until(lambda: [r.step for r in world.it.registry.recoveries()] == [RunStep.AWAIT])
+        writer.full = True
+        await world.until(lambda: [r.step for r in world.it.registry.recoveries()] == [RunStep.CLOSED])
+        gang[1].kill_engine()
+        await trio.sleep(10)
+        seen = world.it.events.last_id
+        writer.full = False
+        await world.until_active(epoch=3)
+        serving = [event.epoch for event in world.it.events.since(seen) if event.message.startswith("inactive -> act")]
+        assert serving == [3]
+        assert [fake.boots for fake in gang] == [1, 1]
+
+
 async def test_a_controller_with_a_full_disk_still_stops_in_time(autojump_clock: MockClock, tmp_path: Path) -> None:
     writer = Writer()
     async with open_world(elect=journal_in(tmp_path, [writer])) as world:
