@@ -17,7 +17,9 @@ class Budgets:
         self._spent = dict(loaded)
 
     def of(self, instance: Instance) -> Budget:
-        key = BudgetKey(instance.key, instance.spec.config_digest)
+        return self.with_key(BudgetKey(instance.key, instance.spec.config_digest))
+
+    def with_key(self, key: BudgetKey) -> Budget:
         return self._spent.get(key) or Budget(key)
 
     def spent(self) -> tuple[Budget, ...]:

@@ -108,10 +108,6 @@ class Center:
     async def _tick(self) -> None:
         while True:
             await trio.sleep(self._registry.policy.check_interval_sec)
-            now = trio.current_time()
-            for budget in self._registry.stable(now):
-                await self._journal.insist(partial(self._store.save_budget, budget))
-                self._registry.budgets.put(budget)
             self._registry.tick(trio.current_time())
             await self._supervisors.close_idle(trio.current_time())
 

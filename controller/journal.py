@@ -13,7 +13,7 @@ from typing import TypeVar
 import trio
 
 from controller.events import EventLog
-from controller.model.budget import Budget
+from controller.model.budget import Budget, BudgetKey
 from controller.model.member import InstanceKey
 from controller.model.relaunch.run import RunRecord
 from controller.model.selection import ENGINE_RELAUNCH
@@ -48,17 +48,14 @@ class Journal:
                 self._broken(error)
                 await trio.sleep(RETRY_SEC)
 
-    async def keep(self, key: InstanceKey) -> None:
-        """The instance, as it is now, is written when this returns.
+    async def keep(self, key: InstanceKey | BudgetKey) -> None:
+        """The instance, or the budget, as it is now, is written when this returns.
 
         Raises CannotWrite and Deposed; then, or cancelled, `run` writes it as soon as it can.
         """
-        instance = self._registry.newest(key)
-        if instance is None:
-            return
         self._registry.unsaved.pop(key, None)
         try:
-            await self._store.save_instance(instance)
+            await self._save(key)
         except BaseException:
             self._registry.unsaved[key] = None
             raise
@@ -87,7 +84,7 @@ class Journal:
     async def run(self) -> None:
         """Until cancelled. Raises Deposed."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._keep_instances)
+            nursery.start_soon(self._keep_what_changed)
             nursery.start_soon(self._keep_events)
 
     async def flush(self) -> None:
@@ -100,12 +97,18 @@ class Journal:
         except StoreError as error:
             log.warning("the last events are not in the journal: %s", error)
 
-    async def _keep_instances(self) -> None:
+    async def _keep_what_changed(self) -> None:
         while True:
             attention = self._registry.attention
             while self._registry.unsaved:
                 await self.insist(lambda: self.keep(next(iter(self._registry.unsaved))))
             await attention.wait()
+
+    async def _save(self, key: InstanceKey | BudgetKey) -> None:
+        if isinstance(key, BudgetKey):
+            await self._store.save_budget(self._registry.budgets.with_key(key))
+        elif instance := self._registry.newest(key):
+            await self._store.save_instance(instance)
 
     async def _keep_events(self) -> None:
         """Until the ring is closed, which is the end of this life."""

@@ -8,7 +8,7 @@ was seen is decided by `controller.model`; what must be *done* about it is left 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from uuid import uuid4
@@ -24,7 +24,7 @@ from controller.fleet import Fleet
 from controller.model import assembly, budget, devices, identity
 from controller.model import instance as instances
 from controller.model.assembly import Joined, Rejected
-from controller.model.budget import Budget
+from controller.model.budget import BudgetKey
 from controller.model.fault import Fault, FaultLevel
 from controller.model.instance import Instance, InstanceEvent, InstanceStatus
 from controller.model.member import InstanceKey, Member, MemberKey, Observation, same_boot
@@ -77,8 +77,8 @@ class Registry(Roster):
         self.departures: deque[Departure] = deque()
         self.attention = trio.Event()
         """Replaced whenever one of the four gets longer; take it before you look."""
-        self.unsaved: dict[InstanceKey, None] = {}
-        """Instances that have changed since they were written down, in that order."""
+        self.unsaved: dict[InstanceKey | BudgetKey, None] = {}
+        """What has changed since it was written down, in that order."""
         self.closed_runs: deque[wire.RunView] = deque(maxlen=CLOSED_RUNS_KEPT)
         """Newest first."""
         self.run_metrics = RunMetrics()
@@ -135,7 +135,8 @@ class Registry(Roster):
     # --- time ----------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Once a second: what silence means, and who is waited for too long."""
+        """Once a second: what silence means, who is waited for too long, whose budget is whole again."""
+        self.renew_budgets(now)
         for entry in list(self._agenda.due(now)):
             if self.of_key(entry.instance.key) is not entry:
                 continue
@@ -145,15 +146,16 @@ class Registry(Roster):
                 entry, changes_at(entry.instance, now, self.policy.instance, self.policy.assemble_timeout_sec)
             )
 
-    def stable(self, now: float) -> Iterator[Budget]:
-        """Budgets that became whole again; the caller writes them down and then puts them back."""
+    def renew_budgets(self, now: float) -> None:
+        """Of those who have served for long enough; nobody waits until that is written down."""
         for spent in self.budgets.spent():
             entry = self.of_key(spent.key.instance)
             if entry is None or entry.instance.spec.config_digest != spent.key.config_digest:
                 continue
             is_active = entry.instance.status is InstanceStatus.ACTIVE
             if is_active and now >= budget.stable_at(entry.instance.since, self.policy.relaunch):
-                yield budget.reset(spent)
+                self.budgets.put(budget.reset(spent))
+                self.to_be_kept(spent.key)
 
     def answered_directly(self, member: Member, answer: Answer, now: float) -> None:
         """A silent member was asked for its status. `member` is as it was then."""
@@ -239,7 +241,7 @@ class Registry(Roster):
             self._introduce(entry)
         self.notices.changed(entry, before.status)
 
-    def to_be_kept(self, key: InstanceKey) -> None:
+    def to_be_kept(self, key: InstanceKey | BudgetKey) -> None:
         """The journal does not have it as it is now; nobody waits for that."""
         self.unsaved[key] = None
         self._call_attention()

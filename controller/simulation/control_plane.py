@@ -117,8 +117,7 @@ class ControlPlane:
 
     def look(self, job_name: str) -> None:
         """What the strategy centre does once a second."""
-        for whole in list(self.registry.stable(self.now)):
-            self.registry.budgets.put(whole)
+        self.registry.renew_budgets(self.now)
         with self._news_of(job_name):
             if (entry := self.registry.of_key(_key(job_name))) is not None:
                 self.registry.consider(entry, self.now)

@@ -251,6 +251,27 @@ async def test_what_dies_while_its_success_cannot_be_written_is_not_put_into_rou
         assert [fake.boots for fake in gang] == [1, 1]
 
 
+async def test_on_a_full_disk_a_budget_is_whole_again_and_silence_is_noticed(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    writer = Writer()
+    async with open_world(elect=journal_in(tmp_path, [writer])) as world:
+        gang, other = world.add_gang(), world.add_gang("other", script=Script(container_restart_sec=None))
+        await world.until_active("other")
+        await world.until_active()
+        gang[0].kill_engine()
+        serving = await world.until_active(epoch=2)
+        writer.full = True
+        await world.until(lambda: world.it.registry.budgets.of(serving).runs == 0)
+        for fake in other:
+            fake.kill_container()
+        await world.until(lambda: world.instance("other").status is InstanceStatus.INACTIVE, within=60)
+        writer.full = False
+        await world.until(lambda: not world.it.registry.unsaved)
+        await stopped_for(world, 1)
+        assert world.it.registry.budgets.spent() == ()
+
+
 async def test_a_controller_with_a_full_disk_still_stops_in_time(autojump_clock: MockClock, tmp_path: Path) -> None:
     writer = Writer()
     async with open_world(elect=journal_in(tmp_path, [writer])) as world:
