@@ -288,16 +288,19 @@ def _execute(spawn: Spawn, branding: Branding, cgroups: Cgroups) -> int:
     """Fork and exec, in a worker thread: exec from a dead network mount blocks, and must not block the loop."""
     if not spawn.argv or not spawn.argv[0]:
         raise SpawnError("cannot execute an empty command")
-    credentials = resolve_credentials(spawn)
+    credentials = Credentials()
     # The child gets the mask of the thread that forks it; this thread may have been born while signals were blocked.
     mask = signal.pthread_sigmask(signal.SIG_SETMASK, spawn.blocked_signals)
     try:
+        credentials = resolve_credentials(spawn)
         with branding.worn(spawn.environment.get("INVOCATION_ID")):
             if spawn.has_settings or (spawn.contained and cgroups.usable):
                 process = _open_in_two_steps(spawn, credentials, cgroups)
             else:
                 process = _open(spawn, spawn.argv, credentials)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except SpawnError:
+        raise
+    except Exception as error:
         raise explain(error, spawn, credentials) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -317,7 +320,7 @@ def _open_in_two_steps(spawn: Spawn, credentials: Credentials, cgroups: Cgroups)
             apply_settings(process.pid, spawn)
             if (error := handover.go()) is not None:
                 raise error
-        except (SpawnError, OSError):
+        except BaseException:
             _abort(process)
             if invocation_id is not None:
                 cgroups.remove((invocation_id,))

@@ -30,6 +30,8 @@ class ProcessStat(msgspec.Struct, frozen=True):
     session: int
     threads: int
     started_ticks: int
+    cpu_ticks: int = 0
+    """Used by all its threads since it began."""
 
     @property
     def identity(self) -> Identity:
@@ -70,6 +72,7 @@ def parse_stat(text: bytes) -> ProcessStat:
         session=int(field[3]),
         threads=int(field[17]),
         started_ticks=int(field[19]),
+        cpu_ticks=int(field[11]) + int(field[12]),
     )
 
 

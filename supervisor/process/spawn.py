@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from supervisor.unit.accounts import id_number
 from supervisor.unit.model import ResourceLimit
 
 NOT_FOUND = 127
@@ -87,7 +88,7 @@ class Credentials(msgspec.Struct, frozen=True):
 def resolve_credentials(spawn: Spawn) -> Credentials:
     """Numbers for the names. A user always brings its own groups: never a plain uid with root's groups left.
 
-    Raise SpawnError for a name the databases do not know, and for a bare number without a group.
+    Raise SpawnError for a name the databases do not know, for a bare number without a group, and for one that is none.
     """
     if spawn.user is None and spawn.group is None and not spawn.supplementary_groups:
         return Credentials()
@@ -110,41 +111,41 @@ def resolve_credentials(spawn: Spawn) -> Credentials:
 
 def _user_entry(user: str | int) -> pwd.struct_passwd | None:
     """None: a number without an entry."""
+    number = _number("become user", user)
     try:
-        number = int(user)
-    except ValueError:
-        pass
-    else:
-        try:
-            return pwd.getpwuid(number)
-        except KeyError:
-            return None
-    try:
-        return pwd.getpwnam(str(user))
+        return pwd.getpwnam(str(user)) if number is None else pwd.getpwuid(number)
     except KeyError:
+        if number is not None:
+            return None
         raise SpawnError(f"cannot become user {user!r}: there is no such user") from None
 
 
 def uid_of(user: str | int | None) -> int:
     """Ours for None, and for a name that the database does not know: its spawn fails with the better message."""
+    if user is None:
+        return os.geteuid()
     try:
-        entry = None if user is None else _user_entry(user)
+        entry = _user_entry(user)
     except SpawnError:
-        entry = None
-    if entry is not None:
-        return entry.pw_uid
-    return int(user) if user is not None and str(user).isdecimal() else os.geteuid()
+        return os.geteuid()
+    return int(user) if entry is None else entry.pw_uid
 
 
 def _group_number(group: str | int) -> int:
-    try:
-        return int(group)
-    except ValueError:
-        pass
+    number = _number("use group", group)
+    if number is not None:
+        return number
     try:
         return grp.getgrnam(str(group)).gr_gid
     except KeyError:
         raise SpawnError(f"cannot use group {group!r}: there is no such group") from None
+
+
+def _number(verb: str, written: str | int) -> int | None:
+    try:
+        return id_number(written)
+    except ValueError as error:
+        raise SpawnError(f"cannot {verb} {written!r}: {error}") from None
 
 
 def apply_settings(pid: int, spawn: Spawn) -> None:
@@ -183,7 +184,7 @@ def _set_io_class(pid: int, io_class: int) -> None:
 def _setting(assignment: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:
         raise SpawnError(f"cannot set {assignment}: {_words(error)}") from error
 
 
@@ -196,7 +197,7 @@ def _apply_limit(pid: int, limit: ResourceLimit) -> None:
     wanted = (_limit_number(limit.soft, soft_now), _limit_number(limit.hard, hard_now))
     try:
         resource.prlimit(pid, number, wanted)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         asked, allowed = ":".join(map(_limit_words, wanted)), _limit_words(hard_now)
         raise SpawnError(
             f"cannot set Limit{limit.name} = {asked}: {_words(error)} (the hard limit here is {allowed};"
@@ -218,7 +219,7 @@ def explain(error: Exception, spawn: Spawn, credentials: Credentials) -> SpawnEr
     """Turn what `Popen` raised into a sentence. Looks at the file system: call it from a worker thread."""
     program = spawn.argv[0]
     if not isinstance(error, OSError):
-        return SpawnError(f"cannot execute {program!r}: {error}")  # a NUL or a "=" where none may be
+        return SpawnError(f"cannot execute {program!r}: {_words(error)}")
     directory = spawn.working_directory
     if directory is not None and not os.path.isdir(directory):
         return SpawnError(f"cannot enter working directory {directory!r}: no such directory")
@@ -261,4 +262,6 @@ def _path_of(spawn: Spawn) -> str:
 def _words(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno).lower()
-    return str(error)
+    if isinstance(error, ValueError):
+        return str(error)  # a NUL or a "=" where none may be
+    return f"{type(error).__name__}: {error}"

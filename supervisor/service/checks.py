@@ -16,6 +16,7 @@ from supervisor.service.connecting import why_not_connected
 from supervisor.service.launch import Launch
 from supervisor.service.processes import Processes
 from supervisor.unit.model import ExecCheck, HttpCheck, TcpCheck
+from supervisor.unit.values import MAX_PORT
 
 MAX_ANSWER = 64 * 1024
 
@@ -64,6 +65,8 @@ def split_address(address: str) -> tuple[str, int]:
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdecimal() or not host:
         raise ValueError(f"expected HOST:PORT or [ADDRESS]:PORT, found {address!r}")
+    if int(port) > MAX_PORT:
+        raise ValueError(f"ports are at most {MAX_PORT}, found {address!r}")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

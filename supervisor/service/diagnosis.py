@@ -13,6 +13,7 @@ import trio
 
 from supervisor.process.capture import Capture, captured
 from supervisor.service.commands import KILL_DEADLINE_SEC, run_command
+from supervisor.service.fault_boundary import fault_of
 from supervisor.service.launch import Launch
 from supervisor.service.processes import Processes
 from supervisor.unit.descent import DIAGNOSE_SEC
@@ -58,6 +59,8 @@ class Diagnosis:
                     len(self.lines),
                     extra={"unit": self._launch.unit, "pid": self._main_pid},
                 )
+        except* Exception as errors:  # noqa: BLE001  # of this unit's
+            self._failure = fault_of(self._launch.unit, "DiagnoseExec", errors)
         finally:
             self._ended.set()
         return not self._scope.cancel_called

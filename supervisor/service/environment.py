@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from supervisor.shared.small_file import read_small
+from supervisor.unit.accounts import id_number
 from supervisor.unit.model import Execution, Unit
 
 ALLOWED = frozenset({"PATH", "LANG", "LANGUAGE", "TZ", "HOME"})
@@ -43,8 +44,9 @@ def account(user: str) -> dict[str, str]:
     Blocks: the user database may be on another machine (nsswitch.conf(5)).
     """
     try:
-        entry = pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user)
-    except KeyError:
+        number = id_number(user)
+        entry = pwd.getpwnam(user) if number is None else pwd.getpwuid(number)
+    except (KeyError, ValueError):
         return {}  # the spawn fails with a better message than we could give here, or the number is enough
     return {"HOME": entry.pw_dir, "LOGNAME": entry.pw_name, "USER": entry.pw_name, "SHELL": entry.pw_shell}
 

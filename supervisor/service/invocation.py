@@ -23,6 +23,7 @@ from supervisor.service import checks
 from supervisor.service.canary import runner_of as canary_of
 from supervisor.service.changes import Changes
 from supervisor.service.critical import first_death
+from supervisor.service.fault_boundary import fault_of
 from supervisor.service.launch import Launch, spawn_of
 from supervisor.service.notifications import Notifications
 from supervisor.service.oom import oom_kills
@@ -30,7 +31,7 @@ from supervisor.service.probes import NOTIFICATION, Gates, ProbeRunner
 from supervisor.service.processes import Ladder, Processes
 from supervisor.service.progress import NewLines
 from supervisor.service.unit_output import DRAIN_SEC, UnitOutput
-from supervisor.unit.events import CriticalProcessDied, Event, Exited, FollowMain, Progressed
+from supervisor.unit.events import CriticalProcessDied, Event, Exited, FollowMain, Progressed, WatchBroke
 from supervisor.unit.model import Check, ExecCheck, ExitType, HttpCheck, LogLineCheck, ServiceType, TcpCheck
 from supervisor.unit.probing import gates
 from supervisor.unit.start_clock import ProgressKind
@@ -106,7 +107,10 @@ class Invocation:
         self._pipes = pipes
 
     async def run(self) -> None:
-        """Pass on the output and watch, until `end`, and then until what was written has been read."""
+        """Pass on the output and watch, until `end`, and then until what was written has been read.
+
+        An error of our own ends it before, and the unit's machine is told.
+        """
         probes = self.launch.probes
         checks = (probe.check for probe in (probes.startup, probes.readiness) if probe is not None)
         self._awaited = {check: self._output.follow() for check in checks if isinstance(check, LogLineCheck)}
@@ -116,6 +120,8 @@ class Invocation:
                     nursery.start_soon(self._output.pump, self._pipes, self._fields())
                 await self._watch()
                 nursery.cancel_scope.deadline = trio.current_time() + DRAIN_SEC
+        except* Exception as errors:  # noqa: BLE001  # of this unit's; a cancellation from outside goes on all the same
+            self._tell(WatchBroke(fault_of(self.launch.unit, "watching", errors)))
         finally:
             self._close_notifications()
             self._finished.set()

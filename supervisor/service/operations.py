@@ -2,7 +2,7 @@
 
 Ordering the next one ends the last: it is cancelled, and its undoing is awaited, before the next begins. So a stop
 ladder never misses a process whose fork was in flight when it was ordered. What came of an operation is told to the
-machine; nothing is decided here.
+machine; nothing is decided here. An error of our own ends the operation, and is told as its failure.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from supervisor.process.children import SpawnError
 from supervisor.process.spawn import NOT_EXECUTABLE
 from supervisor.service.commands import run_command
 from supervisor.service.diagnosis import Diagnosis
+from supervisor.service.fault_boundary import fault_of
 from supervisor.service.invocation import Invocation, exit_of
 from supervisor.service.launch import HardwareFault, Launch, LaunchError, LaunchFactory
 from supervisor.service.outcomes import ConditionUnknown, ConditionUnmet, DependencyUnmet, Observer, StopReport
@@ -66,7 +67,13 @@ class Operations:
     """Belongs to one service, whose nursery it runs in."""
 
     def __init__(
-        self, rules: Rules, processes: Processes, output: UnitOutput, launch: LaunchFactory, around: Surroundings
+        self,
+        unit: str,
+        rules: Rules,
+        processes: Processes,
+        output: UnitOutput,
+        launch: LaunchFactory,
+        around: Surroundings,
     ) -> None:
         self.factory = launch
         self.launch: Launch | None = None
@@ -78,6 +85,7 @@ class Operations:
         """Of the last stop."""
         self.invocation_ids: deque[str] = deque(maxlen=INVOCATIONS_REMEMBERED)
         self.rules = rules
+        self._unit = unit
         self._processes = processes
         self._output = output
         self._around = around
@@ -106,7 +114,8 @@ class Operations:
             case _:
                 return
         previous, self._last = self._last, _Operation()
-        nursery.start_soon(self._operate, previous, self._last, work)
+        broken_off = partial(self._broken_off, order, tell)
+        nursery.start_soon(self._operate, previous, self._last, work, broken_off)
 
     def cancel(self, reason: str) -> None:
         """Nothing is to be done any more."""
@@ -126,7 +135,11 @@ class Operations:
             await self.invocation.stop(self._ladder(self.invocation, ev.StopTree("SIGKILL", 0.0, "last resort")))
 
     async def _operate(
-        self, previous: _Operation | None, operation: _Operation, work: Callable[[], Awaitable[None]]
+        self,
+        previous: _Operation | None,
+        operation: _Operation,
+        work: Callable[[], Awaitable[None]],
+        broken_off: Callable[[BaseExceptionGroup[Exception], bool], None],
     ) -> None:
         try:
             if previous is not None:
@@ -134,8 +147,25 @@ class Operations:
                 await previous.ended.wait()
             with operation.scope:
                 await work()
+        except* Exception as errors:  # noqa: BLE001  # of this unit's; a cancellation from outside goes on all the same
+            broken_off(errors, operation.scope.cancel_called)
         finally:
             operation.ended.set()
+
+    def _broken_off(self, order: ev.Action, tell: Tell, errors: BaseExceptionGroup[Exception], overtaken: bool) -> None:
+        reason = fault_of(self._unit, type(order).__name__, errors)
+        if overtaken:
+            return  # nobody waits for its answer, which would be taken for that of the next
+        match order:
+            case ev.AwaitDependencies():
+                tell(ev.DependencyFailed(reason))
+            case ev.Spawn():
+                tell(ev.SpawnFailed(reason, NOT_EXECUTABLE))
+            case ev.StopTree():
+                self.stop_report = StopReport(gone=False, survivors=(f"whatever is left: {reason}",))
+                tell(ev.TreeGone(survivors=self.stop_report.survivors))
+            case _:
+                tell(ev.CommandsDone(reason))
 
     async def _await_dependencies(self, tell: Tell) -> None:
         try:

@@ -96,7 +96,7 @@ def _usage_below(pid: int) -> dict[procfs.Identity, Usage]:
     tree: Iterable[procfs.ProcessStat] = all_below(pid, stats)
     if pid in stats:
         tree = (stats[pid], *tree)
-    return {stat.identity: Usage(_read_bytes(stat.pid), _cpu_ticks(stat.pid)) for stat in tree}
+    return {stat.identity: Usage(_read_bytes(stat.pid), stat.cpu_ticks) for stat in tree}
 
 
 def _read_bytes(pid: int) -> int:
@@ -104,21 +104,9 @@ def _read_bytes(pid: int) -> int:
 
     0 where we may not look (another user's process needs CAP_SYS_PTRACE).
     """
-    fields = dict(line.split(": ", 1) for line in _lines(f"/proc/{pid}/io") if ": " in line)
-    return max(int(fields.get("rchar", 0)), int(fields.get("read_bytes", 0)))
-
-
-def _cpu_ticks(pid: int) -> int:
-    lines = _lines(f"/proc/{pid}/stat")
-    if not lines:
-        return 0
-    after_name = lines[0].rpartition(")")[2].split()
-    return int(after_name[11]) + int(after_name[12])  # utime and stime, proc_pid_stat(5)
-
-
-def _lines(path: str) -> list[str]:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read().splitlines()
+        with open(f"/proc/{pid}/io", encoding="ascii") as file:
+            fields = dict(line.split(": ", 1) for line in file)
     except OSError:
-        return []  # gone, or not ours to read
+        return 0  # gone, or not ours to read
+    return max(int(fields.get("rchar", 0)), int(fields.get("read_bytes", 0)))

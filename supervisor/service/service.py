@@ -77,7 +77,7 @@ class Service:
         self._since = datetime.now(UTC)
         self._declared = rules
         around = around or Surroundings()
-        self._operations = Operations(rules, processes, output, launch, around)
+        self._operations = Operations(unit.name, rules, processes, output, launch, around)
         self._processes = processes
         self._observers = (*observers, around.moved)
         self._chance = chance
@@ -280,9 +280,19 @@ class Service:
         self.changed.announce()
 
     def _hear_of(self, invocation: int, event: ev.Event) -> None:
-        """From something that belongs to one invocation; what comes too late is dropped."""
-        if invocation == self.state.invocation:
+        """From something that belongs to one invocation; what comes too late is dropped.
+
+        An error of the machine, or of who observes it, is not its teller's: half a move was made, and nobody can say
+        what holds. It ends the service.
+        """
+        if invocation != self.state.invocation:
+            return
+        try:
             self._hear(self._secrets.redacted(event))
+        except Exception as error:
+            if self._nursery is None:
+                raise
+            self._nursery.start_soon(_raise, error)
 
     def _report(self, transition: Transition) -> None:
         transition_log.tell(transition)
@@ -335,3 +345,7 @@ class Service:
         record = ExitRecord(ending, datetime.now(UTC), self.epoch, oom, tail, evidence)
         self.exits.add(record)
         return record
+
+
+async def _raise(error: Exception) -> None:
+    raise error

@@ -24,6 +24,7 @@ from supervisor.unit.events import (
     Spawned,
     SpawnFailed,
     TimeoutExtended,
+    WatchBroke,
 )
 from supervisor.unit.model import ServiceType
 from supervisor.unit.moves import (
@@ -139,7 +140,7 @@ def restore_exited(at: Moment, event: Exited) -> Outcome:
     return _fall_back(at, Fault(Result.PROTOCOL, f"{words} before it was ready"))
 
 
-def restore_lost_process(at: Moment, event: CriticalProcessDied) -> Outcome:
+def restore_lost_process(at: Moment, event: CriticalProcessDied | WatchBroke) -> Outcome:
     return _fall_back(at, Fault(Result.PROTOCOL, event.reason))
 
 

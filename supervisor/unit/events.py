@@ -103,6 +103,12 @@ class CriticalProcessDied(msgspec.Struct, frozen=True):
     reason: str
 
 
+class WatchBroke(msgspec.Struct, frozen=True):
+    """An error of our own ended what watches the unit: nobody would hear of its end any more."""
+
+    reason: str
+
+
 class Ready(msgspec.Struct, frozen=True):
     pass
 
@@ -183,6 +189,7 @@ Event = (
     | Exited
     | TreeGone
     | CriticalProcessDied
+    | WatchBroke
     | Ready
     | NotReady
     | LivenessFailed

@@ -40,6 +40,7 @@ from supervisor.unit.events import (
     Tick,
     TimeoutExtended,
     TreeGone,
+    WatchBroke,
     WatchdogChanged,
     WatchdogTriggered,
 )
@@ -65,7 +66,7 @@ def step(rules: Rules, state: UnitState, event: Event, now: float, jitter: float
 
 _DEPENDENCIES: tuple[EventType, ...] = (DependenciesMet, DependencyFailed, ConditionUnmet, ConditionUnknown)
 _SPAWN: tuple[EventType, ...] = (Spawned, SpawnFailed)
-_PROCESS: tuple[EventType, ...] = (Exited, CriticalProcessDied)
+_PROCESS: tuple[EventType, ...] = (Exited, CriticalProcessDied, WatchBroke)
 _PROBES: tuple[EventType, ...] = (Ready, NotReady, LivenessFailed, LivenessRecovered)
 _SIGNS: tuple[EventType, ...] = (Progressed, KeptAlive, TimeoutExtended)
 _SAYINGS: tuple[EventType, ...] = (WatchdogChanged, WatchdogTriggered, HandedOver, StoppingByItself, ErrorReported)
@@ -82,6 +83,7 @@ _RUNNING: Mapping[EventType, Handler] = MappingProxyType(
         ResetFailed: requests.forgive,
         Exited: running.exited,
         CriticalProcessDied: running.lose_critical_process,
+        WatchBroke: running.lose_critical_process,
         WatchdogChanged: running.note_watchdog,
         WatchdogTriggered: running.watchdog_triggered,
         HandedOver: running.hand_over,
@@ -128,6 +130,7 @@ _LADDER_IGNORES = (
     CommandsDone,
     SpawnFailed,
     CriticalProcessDied,
+    WatchBroke,
     *_PROBES,
     *_NOTIFICATIONS,  # a stop is not extended: the ladder's grace is what the stopping were promised
 )
@@ -221,6 +224,7 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
                 **_RUNNING,
                 Exited: ascent.restore_exited,
                 CriticalProcessDied: ascent.restore_lost_process,
+                WatchBroke: ascent.restore_lost_process,
                 WatchdogTriggered: ascent.restore_triggered_watchdog,
                 StoppingByItself: nothing,  # what follows a restore that ends is the cold start, whatever it says
                 Stop: requests.stop,
@@ -278,6 +282,7 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
             *_DEPENDENCIES,
             *_SPAWN,
             CriticalProcessDied,
+            WatchBroke,
             TreeGone,
             *_PROBES,
             *_NOTIFICATIONS,
@@ -294,6 +299,7 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
             CommandsDone,
             *_SPAWN,
             CriticalProcessDied,  # as it should: it stops
+            WatchBroke,
             TreeGone,
             *_PROBES,
             *_SIGNS,  # the time of a stop is not extended
@@ -306,6 +312,7 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
             *_DEPENDENCIES,
             *_SPAWN,
             CriticalProcessDied,
+            WatchBroke,
             TreeGone,
             *_PROBES,
             *_NOTIFICATIONS,
@@ -318,6 +325,7 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
             *_DEPENDENCIES,
             *_SPAWN,
             CriticalProcessDied,
+            WatchBroke,
             TreeGone,
             *_PROBES,
             *_NOTIFICATIONS,
@@ -348,6 +356,7 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
             CommandsDone,
             *_SPAWN,
             CriticalProcessDied,
+            WatchBroke,
             *_PROBES,
             *_NOTIFICATIONS,
         ),

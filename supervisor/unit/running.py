@@ -17,6 +17,7 @@ from supervisor.unit.events import (
     LivenessFailed,
     LivenessRecovered,
     NotReady,
+    WatchBroke,
     WatchdogChanged,
 )
 from supervisor.unit.model import LivenessAction, ServiceType
@@ -71,7 +72,7 @@ def change_watchdog(at: Moment, event: WatchdogChanged) -> Outcome:
     return keep_alive(replace(at, state=state), event)[0], actions
 
 
-def lose_critical_process(at: Moment, event: CriticalProcessDied) -> Outcome:
+def lose_critical_process(at: Moment, event: CriticalProcessDied | WatchBroke) -> Outcome:
     return fail(at, Fault(Result.PROTOCOL, event.reason))
 
 

@@ -398,11 +398,11 @@ def test_what_can_be_a_newborn(started: int, session: int, expected: bool) -> No
     assert certainly_not_newborn(stat, our_session=7, spawn_began_ticks=100) is expected
 
 
-@pytest.mark.parametrize("name", ["plain", "with blank", "a) S 1 (b", "))((", ""])
+@pytest.mark.parametrize("name", ["plain", "with blank", "a) S 1 (b", "))((", "", "a\rb", "\v\f", "a\x85b", "\u2028"])
 def test_any_process_name_is_read_right(name: str) -> None:
-    fields = "S 1 2 3 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 7 0 4242 0 0"
+    fields = "S 1 2 3 0 -1 4194304 0 0 0 0 60 7 0 0 20 0 7 0 4242 0 0"
     stat = procfs.parse_stat(f"500 ({name}) {fields}\n".encode())
-    assert stat == ProcessStat(500, name, "S", 1, 2, 3, 7, 4242)
+    assert stat == ProcessStat(500, name, "S", 1, 2, 3, 7, 4242, 67)
 
 
 def test_a_process_whose_first_thread_ended_is_alive() -> None:

@@ -63,6 +63,8 @@ async def test_redis_is_asked_and_must_answer(answer: bytes, expect: str, words:
     "program, kind",
     [
         ("while True: pass", ProgressKind.CPU),
+        # The kernel escapes no more than line feeds and backslashes of a name, which every process may set.
+        (r"open('/proc/self/comm', 'wb').write(b'a\r\v\f\xc2\x85) b'); exec('while True: pass')", ProgressKind.CPU),
         ("import sys\nwhile True: open(sys.argv[1], 'rb').read()", ProgressKind.WORK),
     ],
 )

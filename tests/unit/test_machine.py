@@ -337,9 +337,12 @@ def test_a_clean_exit_before_it_was_ready_is_a_failure() -> None:
     assert "before it was ready" in life.state.reason
 
 
-def test_the_death_of_a_critical_process_ends_the_whole_unit() -> None:
+@pytest.mark.parametrize(
+    "event", [ev.CriticalProcessDied("VLLM::Worker_TP1 (pid 77) is gone"), ev.WatchBroke("internal error")]
+)
+def test_the_death_of_a_critical_process_ends_the_whole_unit(event: ev.Event) -> None:
     life = Life().up()
-    (ladder,) = life.see(ev.CriticalProcessDied("VLLM::Worker_TP1 (pid 77) is gone"))
+    (ladder,) = life.see(event)
     assert isinstance(ladder, ev.StopTree)
     assert life.state.fault is not None
     assert life.state.fault.result is Result.PROTOCOL
@@ -519,6 +522,7 @@ def test_a_snapshot_is_restored_until_it_is_ready() -> None:
     [
         (ev.Exited(3, None), "RestoreExec failed: exited with code 3 before it was ready; starting cold"),
         (ev.Exited(0, None), "RestoreExec failed: exited with code 0 before it was ready; starting cold"),
+        (ev.WatchBroke("internal error"), "RestoreExec failed: internal error; starting cold"),
         (ev.CriticalProcessDied("a worker is gone"), "RestoreExec failed: a worker is gone; starting cold"),
     ],
 )

@@ -160,6 +160,7 @@ def test_the_health_it_had_counts_up_to_the_moment_it_said_so() -> None:
         ev.LivenessFailed("liveness", "timed out"),
         ev.NotReady("503"),
         ev.CriticalProcessDied("worker is gone"),
+        ev.WatchBroke("internal error"),
         ev.Ready(),
         ev.KeptAlive(),
         ev.WatchdogTriggered(),

@@ -206,6 +206,7 @@ class UnitLife(RuleBasedStateMachine):
                 ev.StoppingByItself(),
                 ev.ErrorReported("ENOENT"),
                 ev.CriticalProcessDied("worker is gone"),
+                ev.WatchBroke("internal error"),
             ]
         )
     )
