@@ -13,6 +13,7 @@ import signal
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import partial
 
 import click
@@ -28,6 +29,8 @@ from supervisor.terminal import Terminal, controlling_terminal
 
 REST_GRACE_SEC = 3.0
 """For what the command leaves behind."""
+REFUSED = b"podvisor: may not pass signals on to the command: it runs as another user, and CAP_KILL is missing\n"
+STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 class CommandLine(msgspec.Struct, frozen=True):
@@ -57,6 +60,7 @@ async def run_command(line: CommandLine) -> int:
             else:
                 nursery.start_soon(_forward_handled, job, signals)
                 nursery.start_soon(_forward_awaited, job, received.awaited)
+                nursery.start_soon(_tell_of_refusal, job)
                 status = exit_status_of(await job.ended())
         nursery.cancel_scope.cancel(reason="the command has ended")
     return 0 if status in line.success_exit_statuses else status
@@ -69,9 +73,9 @@ async def _start(children: Children, line: CommandLine) -> _Job:
     spawn = Spawn(
         line.argv,
         {**os.environ, "INVOCATION_ID": invocation_id},
-        stdin=0,
-        stdout=1,
-        stderr=2,
+        stdin=STDIN,
+        stdout=STDOUT,
+        stderr=STDERR,
         blocked_signals=line.blocked_signals,
         stays_in_session=terminal is not None,
         working_directory=_leave_directory(),
@@ -107,6 +111,13 @@ async def _forward_awaited(job: _Job, numbers: AbstractSet[int]) -> None:
         return  # these signals stay blocked: at the limit of processes that is the least harm
 
 
+async def _tell_of_refusal(job: _Job) -> None:
+    """Once; we go on: the command's end and the orphans are ours still. In a thread, for nobody may read our stderr."""
+    await job.refused.wait()
+    with suppress(OSError):
+        await in_thread(partial(os.write, STDERR, REFUSED), abandon_on_cancel=True)
+
+
 class _Job:
     """The command, and the terminal if there is one."""
 
@@ -120,6 +131,8 @@ class _Job:
     ) -> None:
         self._children = children
         self._child = child
+        self.refused = trio.Event()
+        """The command has become a user whom we may not signal."""
         self._terminal = terminal
         self._rewrites = rewrites
         self._invocation_id = invocation_id
@@ -131,7 +144,7 @@ class _Job:
         if number == signal.SIGCONT:
             self._resume(order.send)
         elif order.send is not None:
-            self._children.signal_group(self._child, order.send)
+            self._send(order.send)
         if order.suspend:
             self._suspend()
 
@@ -153,13 +166,19 @@ class _Job:
             self._terminal.take_back()
         return status
 
+    def _send(self, number: int) -> None:
+        try:
+            self._children.signal_group(self._child, number)
+        except PermissionError:
+            self.refused.set()
+
     def _stopped(self, number: int) -> None:
         """The command was stopped, by Ctrl-Z or by itself. Who started us is to see us stopped."""
         assert self._terminal is not None, "nobody else asks to be told"
         if self._terminal.shell_waits:
             self._suspend()
         elif number in SUSPENDING:
-            self._children.signal_group(self._child, signal.SIGCONT)  # nobody else could wake it up
+            self._send(signal.SIGCONT)  # nobody else could wake it up
 
     def _suspend(self) -> None:
         """As PID 1 the kernel does not let us stop."""
@@ -172,7 +191,7 @@ class _Job:
         if self._terminal is not None and self._terminal.ours:
             self._terminal.lend(self._child.pid)
         if number is not None:
-            self._children.signal_group(self._child, number)
+            self._send(number)
         if self._terminal is not None:
             self._child.stopped = self._stopped
 

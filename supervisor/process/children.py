@@ -20,7 +20,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import trio
@@ -355,7 +355,8 @@ def _or_nothing(descriptor: int | None) -> int:
 
 def _abort(process: subprocess.Popen[bytes]) -> None:
     """End a process that was started and may not stay. Its spawn is in flight still, so nobody else reaps it."""
-    os.killpg(process.pid, signal.SIGKILL)
+    with suppress(PermissionError):  # it has become its user, whom we may not signal, and ends by itself
+        os.killpg(process.pid, signal.SIGKILL)
     try:
         process.wait(_ABORTED_SPAWN_SEC)
     except subprocess.TimeoutExpired:

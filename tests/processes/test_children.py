@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -282,6 +283,21 @@ async def test_limits_and_priorities_reach_the_process() -> None:
         assert Path(f"/proc/{child.pid}/oom_score_adj").read_text().strip() == "300"
         assert os.sched_getaffinity(child.pid) == {0}
         assert psutil.Process(child.pid).ionice().ioclass == psutil.IOPRIO_CLASS_IDLE
+
+
+@pytest.mark.skipif(not CAN_BECOME_OTHER_USERS, reason="becoming another user needs CAP_SETUID")
+async def test_why_a_program_cannot_be_executed_is_told_without_cap_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has become its user already, whom we may not signal; and it ends by itself."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "operation not permitted")
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    spawn = replace(spawn_of("/no/such/program"), user="nobody", limits=(ResourceLimit("NOFILE", 500, 500),))
+    async with reaping() as children:
+        with pytest.raises(SpawnError, match="'/no/such/program': no such file"):
+            await children.spawn(spawn)
+        assert procfs.children_of_ours() == ()
 
 
 @pytest.mark.skipif(not CAN_BECOME_OTHER_USERS, reason="becoming another user needs CAP_SETUID")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -63,6 +64,10 @@ print("left:", others(), flush=True)
 """The orphans end when our standard input does; it ends when so many are left in its pid namespace."""
 
 needs_namespaces = pytest.mark.skipif(os.geteuid() != 0, reason="a pid namespace of its own needs root")
+needs_another_user = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="to become another user needs root, and setpriv(1)"
+)
+WITHOUT_CAP_KILL = ("setpriv", "--bounding-set=-kill", "--inh-caps=-kill")
 PID_NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
@@ -129,6 +134,24 @@ async def test_signals_are_rewritten_or_dropped() -> None:
             if becomes is not None:
                 await running.stdout.saw(f"main got {becomes}$")
         assert not running.stdout.matching("main got (15|28)$")
+
+
+@needs_another_user
+@pytest.mark.parametrize("namespace", [(), PID_NAMESPACE], ids=["subreaper", "PID 1"])
+async def test_a_signal_that_is_refused_is_told_once_and_ends_nothing(namespace: Sequence[str]) -> None:
+    """The command has become another user (su-exec, a setuid helper), and CAP_KILL is missing."""
+    ends = "signal.signal(2, lambda *_: sys.exit(3))"
+    becomes = f"import os, signal, sys; {ends}; os.setresuid(1, 1, 1); print('became', flush=True); signal.pause()"
+    async with program(*namespace, *WITHOUT_CAP_KILL, *RUN, *PYTHON, becomes) as running:
+        await running.stdout.saw("became")
+        init = await child_of(running) if namespace else running.pid
+        for number in (signal.SIGTERM, signal.SIGCONT, signal.SIGILL):
+            os.kill(init, number)
+            await running.stderr.saw("podvisor: may not pass signals on to the command: .* CAP_KILL")
+        (command,) = all_below(init)
+        os.kill(command, signal.SIGINT)
+        assert await running.ended() == 3
+        assert len(str(running.stderr).splitlines()) == 1
 
 
 @pytest.mark.parametrize("written", ["TERM", "TERM:", ":TERM", "SIGNONE:TERM", "0:15", "15::12", "1:65"])

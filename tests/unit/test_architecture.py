@@ -94,6 +94,6 @@ def test_the_standard_streams_are_handed_to_the_command_of_command_mode_alone() 
         for path in SUPERVISOR
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.keyword) and node.arg in {"stdin", "stdout", "stderr"}
-        if isinstance(node.value, ast.Constant) and node.value.value is not None
+        if ast.unparse(node.value) in {"0", "1", "2", "STDIN", "STDOUT", "STDERR"}
     }
     assert with_streams == {"supervisor/command_mode.py"}
