@@ -51,6 +51,7 @@ test-vllm: engines vllm
 lint: setup
 	.venv/bin/ruff check
 	.venv/bin/mypy
+	.venv/bin/mypy -m docs.examples.router
 	.venv/bin/lint-imports
 
 bench: setup engines
