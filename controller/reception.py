@@ -148,7 +148,8 @@ class Reception:
         if entry.recovery and judgement.recovery is wire.Recovery.PENDING:
             entry.waiting.add(member.key)
         answer = self._answer(judgement.recovery, entry.recovery)
-        return msgspec.structs.replace(answer, orders=entry.orders(member.key, now))
+        wait_sec = self._registry.wait_sec(entry, now) if fault.canary else 0.0
+        return msgspec.structs.replace(answer, orders=entry.orders(member.key, now), wait_sec=wait_sec)
 
     def report_hardware_fault(
         self, message: wire.HardwareFaultMsg, may_speak_for: Callable[[str], bool], now: float
@@ -198,7 +199,8 @@ class Reception:
         is_escalated = bool(entry.instance.prev_strategy_failed)
         reason = RunReason.ESCALATION if is_escalated else RunReason.FAULT
         hardware = fault.category is wire.FaultCategory.HARDWARE
-        cause = Cause(reason, fault.message, fault.probe_derived and not is_escalated, hardware=hardware)
+        by_probe, by_canary = fault.probe_derived and not is_escalated, fault.canary and not is_escalated
+        cause = Cause(reason, fault.message, by_probe, hardware=hardware, canary=by_canary)
         needed = run_needed(entry.instance, self._registry.policy.relaunch)
         if needed is not None and not needed.endpoint_abnormal:
             # A lost member is graver than a death, and says more.
@@ -262,4 +264,4 @@ class Reception:
 def _for_the_run(fault: Fault) -> exchange.Fault:
     hardware = fault.category is wire.FaultCategory.HARDWARE
     told = fault.identity
-    return exchange.Fault(told.member, told.epoch, fault.message, fault.probe_derived, hardware)
+    return exchange.Fault(told.member, told.epoch, fault.message, fault.probe_derived, fault.canary, hardware)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from controller.model import canary
 from controller.model.fault import Fault, FaultLevel
 from controller.model.instance import Instance
 from controller.model.judgement import Underway
@@ -81,6 +82,8 @@ class Recovery:
     run_id: str
     cause: Cause
     since: float
+    number: int = 0
+    """Counts those of this life, in the order in which they were asked for."""
     strategy: str = ENGINE_RELAUNCH
     level: FaultLevel = FaultLevel.L2
     """Of what it answers: a graver fault preempts it."""
@@ -145,6 +148,10 @@ class Recovery:
         if self.run is not None:
             return str(self.run.step)
         return "queued" if self.strategy == ENGINE_RELAUNCH else "running"
+
+    @property
+    def is_to_begin_on_canary(self) -> bool:
+        return canary.is_to_begin(self.cause, self.run or self.record)
 
     @property
     def underway(self) -> Underway:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from uuid import uuid4
 
 import trio
@@ -90,9 +90,11 @@ class Registry(Roster):
         self.next_id = loaded.next_instance_id
         self.budgets = Budgets(loaded.budgets)
         self.fleet = Fleet(policy.fleet)
+        self.fleet.recall((*loaded.closed_runs, *loaded.runs.values()), loaded.instances)
         self._choices = policy.choices
         self._new_run_id = new_run_id
-        for key, record in loaded.runs.items():
+        self._numbers = count()
+        for key, record in sorted(loaded.runs.items(), key=lambda each: each[1].opened_at):
             self._reopen(key, record)
 
     # --- members -------------------------------------------------------------------------------------------
@@ -204,6 +206,7 @@ class Registry(Roster):
                 self._new_run_id(),
                 wanted.cause,
                 now,
+                next(self._numbers),
                 wanted.strategy,
                 wanted.level,
                 wanted.fault,
@@ -214,6 +217,14 @@ class Registry(Roster):
             self.opened.append(entry.recovery)
             self._call_attention()
         return entry.recovery
+
+    def wait_sec(self, entry: Entry, now: float) -> float:
+        """For how long its relaunch, on its canary alone, will let others go first."""
+        recovery = entry.recovery
+        if recovery is None or not recovery.is_to_begin_on_canary:
+            return 0.0
+        waits = self.fleet.put_off(entry.instance, self.ahead_of(recovery), now)
+        return waits.until - now if waits else 0.0
 
     def close(self, recovery: Recovery, outcome: Ended, closed: wire.RunView, now: float) -> None:
         """The recovery is over: the instance is judged anew by what its members say and what its devices have."""
@@ -268,7 +279,8 @@ class Registry(Roster):
         entry = self.of_key(key)
         if entry is None:
             return
-        entry.recovery = Recovery(key, record.run_id, record.cause, record.opened_at, record=record)
+        number = next(self._numbers)
+        entry.recovery = Recovery(key, record.run_id, record.cause, record.opened_at, number, record=record)
         self.opened.append(entry.recovery)
         if entry.instance.terminating:
             entry.recovery.cancel(CancelKind.DELETED, entry.instance.terminating)

@@ -60,6 +60,16 @@ class Roster:
         found = [entry.recovery for entry in self._entries.values() if entry.recovery]
         return sorted(found, key=lambda recovery: recovery.since, reverse=True)
 
+    def ahead_of(self, recovery: Recovery) -> tuple[InstanceKey, ...]:
+        """Instances of its model that have waited for longer to be relaunched on their canary alone."""
+        model = self.under_recovery(recovery.instance).instance.model
+        return tuple(
+            other.instance.key
+            for other in self._entries.values()
+            if (waits := other.recovery) and waits.is_to_begin_on_canary and other.instance.model == model
+            if waits.number < recovery.number
+        )
+
     # --- for the registry ----------------------------------------------------------------------------------
 
     def _enter(self, instance: Instance) -> Entry:

@@ -127,6 +127,9 @@ class FaultToleranceSection:
     max_phase2_fraction: float = setting(
         number(0, 1), 0.3, "of all instances (but 2 at least) in 10 min; beyond it they are held; 1: no limit"
     )
+    canary_min_interval_sec: float = setting(
+        duration(0, HOUR), 300.0, "between relaunches of two instances of a model on their canary alone; 0: no limit"
+    )
     engine_restart_freeze_sec: float = setting(
         duration(1, 24 * HOUR), 720.0, "the supervisors' value, when the file is shared: checked against ours"
     )

@@ -85,7 +85,10 @@ class Settings:
                 heartbeat_timeout_active_sec=self.instance.heartbeat_timeout_active_sec,
                 heartbeat_timeout_inactive_sec=self.instance.heartbeat_timeout_inactive_sec,
             ),
-            fleet=FleetSettings(max_phase2_fraction=fault.max_phase2_fraction),
+            fleet=FleetSettings(
+                max_phase2_fraction=fault.max_phase2_fraction,
+                canary_min_interval_sec=fault.canary_min_interval_sec,
+            ),
             strategies=StrategySettings(switches=self._switches()),
             check_interval_sec=fault.strategy_center_check_interval,
             assemble_timeout_sec=self.instance.instance_assemble_timeout,

@@ -36,6 +36,7 @@ def software_fault(message: SoftwareFaultMsg, member: MemberKey) -> Fault:
         message=f"engine {message.engine_id} on {message.pod_ip}: {message.exception_message[:LONGEST_WORDS]}",
         boot_id=message.boot_id,
         probe_derived=message.exception_type.startswith("unhealthy:"),
+        canary=message.exception_type == "unhealthy:canary",
     )
 
 

@@ -54,6 +54,8 @@ class Fault:
     boot_id: str | None = None
     probe_derived: bool = False
     """The process lives, a Liveness or Canary probe failed (exception_type `unhealthy:<probe>`)."""
+    canary: bool = False
+    """That probe is the canary."""
     answered: bool = False
     """A recovery that began with it has ended; it is present still."""
 

@@ -143,6 +143,11 @@ class Instance:
         """Why a device keeps it out of routing, in words; "" if none does."""
         return ", ".join(fault.message for fault in self.faults if fault.separates and not self._is_spared(fault))
 
+    @property
+    def model(self) -> tuple[str, str]:
+        """Whose instances serve together, as routers see it: namespace and name. Those without a name are of one."""
+        return self.key.namespace, self.spec.model_name
+
     def member(self, key: MemberKey) -> Member | None:
         return next((member for member in self.members if member.key == key), None)
 

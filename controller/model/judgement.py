@@ -119,7 +119,7 @@ def _beside(fault: Fault, other: Underway, selected: str | None) -> Judgement:
 
 
 def _no_run(fault: Fault, instance: Instance, handled: frozenset[FaultIdentity]) -> str | None:
-    if fault.identity in handled:
+    if fault.identity in handled and not fault.probe_derived:  # who was sick and recovered may be sick again
         return "a run has dealt with this death already"
     if fault.identity.epoch is not None and fault.identity.epoch < instance.epoch:
         return f"the engine of epoch {fault.identity.epoch} was replaced, the instance is in {instance.epoch}"

@@ -49,7 +49,7 @@ def given_up_for(decode: Instance, living: Sequence[Instance]) -> tuple[Instance
 
 def serve_together(one: Instance, other: Instance) -> bool:
     """The same model in the same namespace."""
-    return (one.key.namespace, one.spec.model_name) == (other.key.namespace, other.spec.model_name)
+    return one.model == other.model
 
 
 def _cost(instance: Instance) -> tuple[int, int]:

@@ -50,6 +50,8 @@ class InstanceSettings:
 class FleetSettings:
     max_phase2_fraction: float = 0.3
     window_sec: float = 600.0
+    canary_min_interval_sec: float = 300.0
+    """0: no instance is put off for another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -86,8 +85,7 @@ class Relaunch:
 
     def step(self, event: Event) -> None:
         if self._run is not None and self._run.outcome is None:
-            run = replace(self._run, no_phase_two=self._why_no_phase_two())
-            self._adopt(*plan.step(run, event, self._now()))
+            self._adopt(*plan.step(self._told(self._run), event, self._now()))
 
     @property
     def wants_turn(self) -> bool:
@@ -103,6 +101,10 @@ class Relaunch:
     def _entry(self) -> Entry:
         return self._registry.under_recovery(self.recovery.instance)
 
+    def _told(self, run: Run) -> Run:
+        registry = self._registry
+        return registry.fleet.told(run, registry.living, lambda: registry.ahead_of(self.recovery), self._now())
+
     def _why_no_phase_two(self) -> str:
         """Of the fleet as it is at this moment."""
         registry = self._registry
@@ -110,9 +112,7 @@ class Relaunch:
 
     def _adopt(self, run: Run, actions: Iterable[Action]) -> None:
         before, self._run = self._run, run
-        enters_phase_two = run.phase == 2 and (before is None or before.phase == 1)
-        if enters_phase_two:
-            self._registry.fleet.note(self.recovery.instance, run.message, self._now())
+        self._registry.fleet.note(before, run, self._now())
         self.recovery.run = run
         if before is None or run.step is not before.step:
             self._watcher.stepped(self)

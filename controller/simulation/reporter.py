@@ -61,5 +61,5 @@ class Reporter:
             return False
         if answer.recovery is not wire.Recovery.PENDING:
             self._delivered = reports.delivered(self._delivered, report)
-        self._feed(progress.ReportAccepted(report.epoch, answer.recovery, answer.run_id))
+        self._feed(progress.ReportAccepted(report.epoch, answer.recovery, answer.run_id, answer.wait_sec))
         return answer.recovery is not wire.Recovery.PENDING

@@ -194,17 +194,18 @@ class RunExecution:
     def _step(self, event: Event) -> None:
         if isinstance(event, exchange.TurnCame):
             self._is_queuing = False
-        # The fleet as it is at this moment: between the question and the note nobody else decides.
-        run = replace(self._opened, no_phase_two=self._why_no_phase_two())
-        self._adopt(*plan.step(run, event, trio.current_time()))
+        self._adopt(*plan.step(self._told(self._opened), event, trio.current_time()))
+
+    def _told(self, run: Run) -> Run:
+        registry, now = self._registry, trio.current_time()
+        return registry.fleet.told(run, registry.living, lambda: registry.ahead_of(self._recovery), now)
 
     def _why_no_phase_two(self) -> str:
         registry = self._registry
         return registry.fleet.why_not(self._recovery.instance, registry.living, trio.current_time())
 
     def _adopt(self, run: Run, actions: Iterable[Action]) -> None:
-        if run.phase == 2 and (self._run is None or self._run.phase == 1):
-            self._registry.fleet.note(self._recovery.instance, run.message, trio.current_time())
+        self._registry.fleet.note(self._run, run, trio.current_time())
         self._run = self._recovery.run = run
         self._waiting.extend(actions)
 

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from controller.model.budget import Budget, BudgetKey
+from controller.model.canary import is_to_begin
 from controller.model.instance import GangSpec, Instance, InstanceStatus
 from controller.model.member import InstanceKey, Member, MemberKey, Observation
 from controller.model.relaunch import plan
@@ -39,8 +40,8 @@ from controller.model.relaunch.exchange import (
     Unreachable,
 )
 from controller.model.relaunch.rejoin import is_paid
-from controller.model.relaunch.run import Cause, Progress, Run, RunReason, RunStep, Stage
-from controller.model.settings import InstanceSettings, RelaunchSettings
+from controller.model.relaunch.run import Cause, Progress, PutOff, Run, RunReason, RunStep, Stage
+from controller.model.settings import FleetSettings, InstanceSettings, RelaunchSettings
 from generators.explore import Edge, explore
 from supervisor.wire import FEATURES, EndpointStatus, ErrorCode, ParallelConfig, Step
 
@@ -66,6 +67,7 @@ CODES = (
 )
 """One of each kind that the plan tells apart."""
 EPOCH = 4
+INTERVAL_SEC = FleetSettings().canary_min_interval_sec
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ def _openings() -> Iterator[tuple[Run, tuple[Action, ...]]]:
     gang, unextended, torn = _instance(), _instance(features=()), _instance(whole=False)
     runs = [(gang, probe, 0), (torn, fault, 0), *((gang, assemble, spent) for spent in (0, LIMIT))]
     runs += [(gang, Cause(RunReason.HOLD, "held: WHY"), 0)]
+    runs += [(gang, Cause(RunReason.FAULT, "the canary failed", endpoint_abnormal=True, canary=True), 0)]
     runs += [(members, fault, spent) for members in (gang, unextended) for spent in (0, LIMIT - 1, LIMIT)]
     for instance, cause, spent in runs:
         yield plan.open_run(
@@ -165,9 +168,15 @@ def _moves(at: Moment) -> Iterator[tuple[Moment, Iterable[Edge]]]:
 
 
 def _stepped(at: Moment, event: Event, now: float, edges: list[Edge]) -> Moment:
-    run, actions = plan.step(at.run, event, now)
+    run, actions = plan.step(_told(at.run, now), event, now)
     edges += _edges(at.run, run, actions)
     return _after(run, actions, now, at.asked)
+
+
+def _told(run: Run, now: float) -> Run:
+    """Another instance was relaunched on its canary alone when this run opened."""
+    waits = is_to_begin(run.cause, run) and now < run.opened_at + INTERVAL_SEC
+    return replace(run, put_off=PutOff(run.opened_at + INTERVAL_SEC, "WHY") if waits else None)
 
 
 def _willing(at: Moment) -> Event | None:
@@ -247,7 +256,8 @@ def _essence(at: Moment) -> Hashable:
     rows = (_essence_of_row(run, row), well.left, well.new_boot)
     if run.step in SAYING_GOODBYE:
         return run.step, run.closing, rows
-    before_prepare = not run.prepare_sent and (run.cause.endpoint_abnormal, run.counts)
+    canary = is_to_begin(run.cause, run) and (at.now < run.opened_at + INTERVAL_SEC, run.put_off is None)
+    before_prepare = not run.prepare_sent and (run.cause.endpoint_abnormal, run.counts, canary)
     spent = run.budget.runs >= run.settings.engine_relaunch_max_attempts
     waits = is_paid(run), run.rejoin_until is None
     ahead = run.step is not RunStep.AWAIT and (before_prepare, run.backoff_sec > 0, run.rereads, waits)

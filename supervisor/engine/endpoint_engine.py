@@ -26,6 +26,7 @@ from supervisor.engine.start_after import wait_for_peers
 from supervisor.service.launch import Launch, LaunchError, expanded_unit, unit_launch
 from supervisor.service.launch_files import LaunchFiles
 from supervisor.service.service import Service
+from supervisor.unit.canary import NAME as CANARY
 from supervisor.unit.model import Engine, Unit
 from supervisor.unit.state import UnitState
 from supervisor.unit.states import RunState, SubState
@@ -196,7 +197,8 @@ class EndpointEngine:
 
     def observation(self) -> Observation:
         state, operation = self.service.state, self._operation()
-        complaint = state.complaints[0] if state.complaints else None
+        # A canary's word is told only while nothing else complains: alone it may have to wait.
+        complaint = min(state.complaints, key=lambda each: each.probe == CANARY, default=None)
         return Observation(
             epoch=operation.epoch,
             endpoint_id=self.id,

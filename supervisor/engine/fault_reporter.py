@@ -88,7 +88,7 @@ class FaultReporter:
             answer.recovery,
             extra={"epoch": report.epoch, "pid": report.pid, "run_id": answer.run_id, "cause": report.message},
         )
-        self._operator.feed(progress.ReportAccepted(report.epoch, answer.recovery, answer.run_id))
+        self._operator.feed(progress.ReportAccepted(report.epoch, answer.recovery, answer.run_id, answer.wait_sec))
         if answer.recovery is wire.Recovery.PENDING:
             return False
         self._delivered = reports.delivered(self._delivered, report)

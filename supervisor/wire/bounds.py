@@ -12,6 +12,7 @@ MOST_ENDPOINTS = 1024
 """Of one pod."""
 
 Count = Annotated[int, Meta(ge=0, le=EXACT)]
+Seconds = Annotated[float, Meta(ge=0)]
 Name = Annotated[str, Meta(min_length=1, max_length=253)]
 """As long as a name in Kubernetes may be."""
 Word = Annotated[str, Meta(max_length=1024)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from supervisor.wire.bounds import Count, EndpointId, Name, Port, Ports, Word
+from supervisor.wire.bounds import Count, EndpointId, Name, Port, Ports, Seconds, Word
 from supervisor.wire.vocabulary import (
     Action,
     EndpointStatus,
@@ -235,6 +235,8 @@ class FaultAnswer(msgspec.Struct, frozen=True, kw_only=True):
     orders: tuple[Order, ...] = ()
     strategy: str | None = None
     """The recovery that is under way, by its name."""
+    wait_sec: Seconds = 0.0
+    """So long the recovery lets others go first: the freeze is to last longer by that."""
 
 
 class HardwareFaultMsg(msgspec.Struct, frozen=True, kw_only=True):

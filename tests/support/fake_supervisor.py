@@ -148,7 +148,16 @@ class FakeSupervisor:
         self._note("died")
         self._set(Step.IDLE, EndpointStatus.ABNORMAL)
         self.engine_alive = False
-        self._nursery.start_soon(self._report_death, self.epoch)
+        self._nursery.start_soon(self._report, self.epoch, "exited", "the engine was killed by SIGKILL")
+
+    def fail_canary(self) -> None:
+        """Its engine lives, and does no work: reported until delivered, or until `recover_canary`."""
+        self._note("stuck")
+        self._set(self.step, EndpointStatus.ABNORMAL)
+        self._nursery.start_soon(self._report, self.epoch, "unhealthy:canary", "canary: no answer within 30 s")
+
+    def recover_canary(self) -> None:
+        self._set(self.step, EndpointStatus.NORMAL)
 
     def kill_container(self) -> None:
         self._leave("killed")
@@ -250,8 +259,8 @@ class FakeSupervisor:
         """Prepared in a run whose freeze is over; before the first start nothing is abnormal."""
         return self.status is EndpointStatus.WAIT2START and not self.is_frozen
 
-    def _freeze(self) -> None:
-        self._frozen_until = trio.current_time() + self.script.freeze_sec
+    def _freeze(self, wait_sec: float = 0.0) -> None:
+        self._frozen_until = trio.current_time() + wait_sec + self.script.freeze_sec
         self._heard = trio.current_time()
 
     def _unfreeze(self) -> None:
@@ -385,10 +394,10 @@ class FakeSupervisor:
         elif order.order == wire.OrderKind.ABORT:
             self._abort(order.run_id)
 
-    async def _report_death(self, epoch: int) -> None:
+    async def _report(self, epoch: int, exception_type: str, words: str) -> None:
         message = wire.SoftwareFaultMsg(
-            exception_type="exited",
-            exception_message="the engine was killed by SIGKILL",
+            exception_type=exception_type,
+            exception_message=words,
             engine_id=self.endpoint_id,
             engine_status=wire.EngineHealth.DEAD,
             pod_ip=self.ip,
@@ -397,7 +406,7 @@ class FakeSupervisor:
             epoch=epoch,
             boot_id=self.boot_id,
             pid=4711,
-            exit=wire.ExitInfo(signal="SIGKILL", cause="killed"),
+            exit=None if self.engine_alive else wire.ExitInfo(signal="SIGKILL", cause="killed"),
         )
         while self.epoch == epoch and self.status is EndpointStatus.ABNORMAL:
             answer = await self._post("report_software_fault", message)
@@ -406,7 +415,7 @@ class FakeSupervisor:
                 self.answers.append(said)
                 if said.recovery is not wire.Recovery.NONE:
                     self._promised_by = said.run_id
-                    self._freeze()
+                    self._freeze(said.wait_sec)
                 if said.recovery is not wire.Recovery.PENDING:
                     return
             await trio.sleep(1)

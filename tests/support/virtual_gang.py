@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +42,7 @@ class Gang:
     """Epochs that a test begins on one pod without the controller: no barrier is to be expected."""
     touched: set[str] = field(default_factory=set)
     """Units other than the engine that a test itself ends."""
+    job: str = JOB
 
     # --- the controller --------------------------------------------------------------------------------------
 
@@ -78,7 +79,7 @@ class Gang:
     @property
     def instance(self) -> Instance | None:
         entries = self.world.it.registry.entries()
-        return next((entry.instance for entry in entries if entry.instance.key.job_name == JOB), None)
+        return next((entry.instance for entry in entries if entry.instance.key.job_name == self.job), None)
 
     # --- paths -----------------------------------------------------------------------------------------------
 
@@ -198,19 +199,23 @@ async def open_gang(
     endpoints: int = 1,
     without_controller: bool = False,
     relations: str = "",
+    sections: str = "",
+    beside: Gang | None = None,
 ) -> AsyncIterator[Gang]:
-    """`size` pods that boot at once, and their controller. Ends with the block, and then checks what must hold."""
+    """`size` pods that boot at once, and their controller, or that of the gang `beside` them. Ends with the block, and
+    then checks what must hold."""
+    opens = open_world(policy, elect) if beside is None else nullcontext(beside.world)
     with tempfile.TemporaryDirectory() as volumes:
-        async with open_world(policy, elect) as world, trio.open_nursery() as nursery:
-            gang = Gang(world, [])
+        async with opens as world, trio.open_nursery() as nursery:
+            gang = Gang(world, [], job=JOB if beside is None else f"beside-{beside.job}")
             if without_controller:
                 await gang.stop_controller()
             for rank in range(size):
-                ip = f"10.1.0.{rank}"  # the fakes of `World` are in 10.0
+                ip = f"10.{1 if beside is None else 2}.0.{rank}"  # the fakes of `World` are in 10.0
                 section = {
                     "pod_ip": ip,
                     "controller_url": f"http://{HOST}:{CONTROLLER_PORT}",
-                    "job_name": JOB,
+                    "job_name": gang.job,
                     "model_name": "tiny",
                     "nnodes": size,
                     "node_index": rank,
@@ -233,6 +238,7 @@ async def open_gang(
                     script or Script(),
                     endpoints,
                     relations,
+                    sections,
                 )
                 gang.pods.append(pod)
                 nursery.start_soon(pod.run)

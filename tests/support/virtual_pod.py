@@ -114,6 +114,8 @@ class VirtualPod:
     """Engine processes in this pod."""
     relations: str = ""
     """More lines for the engine's [Unit]."""
+    sections: str = ""
+    """More of the engine's file."""
     boots: list[Boot] = field(default_factory=list)
     """One for each container, the newest last."""
     deaf: bool = False
@@ -202,7 +204,7 @@ class VirtualPod:
         text = ENGINE_UNIT.replace("[Unit]\n", f"[Unit]\n{self.relations}\n")
         if self.script.recover_sec is not None:
             text = text.replace("[Engine]\n", f'[Engine]\nRecoverExec = ["{RECOVER}"]\n')
-        (units / f"{ENGINE}.toml").write_text(text.replace("ENDPOINTS", str(self.endpoints)))
+        (units / f"{ENGINE}.toml").write_text(text.replace("ENDPOINTS", str(self.endpoints)) + self.sections)
         (self.directory / "podvisor.json").write_text(json.dumps(self.settings))
 
 

@@ -115,6 +115,20 @@ def test_what_no_run_will_repair_opens_none_and_freezes_nobody(changes: dict[str
     assert judgement.reason
 
 
+def test_who_was_sick_and_recovered_may_be_sick_again() -> None:
+    sick = report(exception_type="unhealthy:canary")
+    assert judged(sick, handled=frozenset({sick.identity})).opens == ENGINE_RELAUNCH
+
+
+@pytest.mark.parametrize(
+    "told, probe_derived, canary",
+    [("engine_dead", False, False), ("unhealthy:liveness", True, False), ("unhealthy:canary", True, True)],
+)
+def test_what_a_report_says_of_who_found_it(told: str, probe_derived: bool, canary: bool) -> None:
+    fault = report(exception_type=told)
+    assert (fault.probe_derived, fault.canary) == (probe_derived, canary)
+
+
 def test_a_report_of_another_boot_is_nobodys() -> None:
     assert judged(report(boot_id="boot-1-0")).recovery is Recovery.NONE
 

@@ -116,6 +116,19 @@ def test_an_accepted_report_freezes_if_a_recovery_will_be_tried(recovery: Recove
     assert rig.reports[-1].level == ("info" if frozen else "warning")
 
 
+@pytest.mark.seed("S11")
+def test_a_freeze_is_longer_by_the_time_in_which_others_go_first_and_no_less_bound_to_be_spoken_of() -> None:
+    rig = dead_rig()
+    rig.feed(progress.ReportAccepted(rig.state.epoch, Recovery.ENGINE_RELAUNCH, "run-2", wait_sec=900.0))
+    limits = SETTINGS.freeze
+    assert rig.state.freeze is not None
+    assert rig.state.freeze.deadline == rig.now + 900.0 + limits.duration_sec
+    assert rig.state.freeze_remaining(rig.now) == limits.silence_sec
+    assert rig.reports[-1].message.endswith(
+        f"frozen for at most {limits.silence_sec:g} s without a word of it; others go first for 900 s"
+    )
+
+
 @pytest.mark.seed("S13")
 @pytest.mark.seed("S20")
 @pytest.mark.parametrize("recovery", list(Recovery))

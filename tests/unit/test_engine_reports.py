@@ -97,6 +97,18 @@ def test_sickness_is_told_once_until_it_recovers() -> None:
     assert due(told(SICK, WELL), SICK) is not None
 
 
+@pytest.mark.seed("S25")
+def test_that_another_probe_fails_too_is_news_and_told_once() -> None:
+    canary = replace(SICK, probe="canary")
+    assert due(told(canary), canary) is None
+    news = due(told(canary), SICK)
+    assert news is not None
+    assert news.exception_type == "unhealthy:liveness"
+    assert due(told(canary, SICK), SICK) is None
+    assert due(told(canary, SICK), canary) is None, "which is left when the other has recovered"
+    assert due(told(canary, SICK, WELL), canary) is not None
+
+
 def test_a_recovery_before_the_delivery_takes_the_report_back() -> None:
     assert due(Delivered(), WELL) is None
 

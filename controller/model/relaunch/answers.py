@@ -85,7 +85,7 @@ def take_fault(run: Run, row: Progress, fault: Fault) -> Progress:
         return _refuses(row, fault.message)
     if fault.epoch != run.epoch or row.stage is not Stage.STARTED:
         return row
-    return replace(row, died=f"{fault.message}, again in epoch {run.epoch}")
+    return replace(row, died=f"{fault.message}, again in epoch {run.epoch}", died_by_canary=fault.canary)
 
 
 def take_registration(row: Progress, event: Registered) -> Progress:

@@ -36,7 +36,7 @@ def enter(
     run: Run, step: RunStep, now: float, *, lasts: float, reason: str, error: str | None = None
 ) -> tuple[Run, tuple[Action, ...]]:
     """The next step: every row starts it afresh, and the journal has it before anything is sent (C4)."""
-    polls = step in (RunStep.BACKOFF, RunStep.AWAIT)
+    polls = step in (RunStep.PUT_OFF, RunStep.BACKOFF, RunStep.AWAIT)
     rows = {
         key: replace(
             row,

@@ -105,6 +105,8 @@ class Fault:
     """In words, naming the pod and the endpoint."""
     probe_derived: bool = False
     """The process lives, a probe failed."""
+    canary: bool = False
+    """That probe is the canary."""
     hardware: bool = False
     """A device is gone with it."""
 

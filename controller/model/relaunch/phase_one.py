@@ -12,10 +12,18 @@ from controller.model.budget import Budget, BudgetKey, Granted, next_run
 from controller.model.relaunch.answers import why_not_ready
 from controller.model.relaunch.dispatch import enter
 from controller.model.relaunch.ending import clean_up, close, done
-from controller.model.relaunch.exchange import Action, ConfigurationTaken, Emit, EpochBegins, Level, SaveBudget
+from controller.model.relaunch.exchange import (
+    Action,
+    ConfigurationTaken,
+    Emit,
+    EpochBegins,
+    InstanceInactive,
+    Level,
+    SaveBudget,
+)
 from controller.model.relaunch.phase_two import enter_phase_two, spares_dispatched
 from controller.model.relaunch.rejoin import is_back, is_paid, lose, may_rejoin, pay, seat_newcomers, wait_in_place
-from controller.model.relaunch.run import Cause, Outcome, Progress, Run, RunReason, RunStep, Stage
+from controller.model.relaunch.run import Cause, Outcome, Progress, PutOff, Run, RunReason, RunStep, Stage
 from supervisor.wire import Step
 
 ALL_NORMAL = "all endpoints are normal again"
@@ -39,12 +47,19 @@ def check_probe(run: Run, now: float) -> Moved:
         return None
     if unprobed:
         return lose(run, f"{_addresses(unprobed)} did not answer in time", now)
-    if not run.prepare_sent and (leaving := [row for row in run.rows if row.seen and row.seen.leaving]):
-        return clean_up(run, Outcome.ABORTED, f"{_addresses(leaving)} is leaving: draining", now)
-    if outcome := _needless(run):
-        return clean_up(run, outcome, ALL_NORMAL, now)
+    if ended := _without_cause(run, now):
+        return ended
+    if run.put_off:
+        return _enter_put_off(run, run.put_off, now)
     reported = max((row.seen.epoch for row in run.rows if row.seen and row.seen.run_id != run.id), default=0)
     return _enter_prepare(replace(run, epoch=max(run.epoch, reported + 1)), now)
+
+
+def check_put_off(run: Run, now: float) -> Moved:
+    """It goes on when its turn comes, which it wants once it is put off no longer."""
+    if why := _hopeless(run):
+        return lose(run, why, now)
+    return _without_cause(run, now)
 
 
 def check_prepare(run: Run, now: float) -> Moved:
@@ -117,8 +132,11 @@ def check_rejoin(run: Run, now: float) -> Moved:
     return enter_phase_two(run, f"{_addresses(awaited)} is not back after {limit:g} s", now)
 
 
-def start_with_all(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
-    """In an epoch of its own, so that all are prepared anew, with where the newcomers are."""
+def go_on_in_turn(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
+    if run.step is RunStep.PUT_OFF:
+        run, actions = enter_probe(run, f"put off no longer: {run.cause.text}", now)
+        return run, (*actions, InstanceInactive(run.cause.text))
+    # In an epoch of its own, so that all are prepared anew, with where the newcomers are.
     return enter_probe(replace(run, epoch=run.epoch + 1), "all are here again", now)
 
 
@@ -140,6 +158,22 @@ def stalls_at(run: Run, row: Progress) -> float:
         elif seen.progress_age_sec is not None:
             stall = max(stall, seen.received_at - seen.progress_age_sec + limit)
     return stall
+
+
+def _without_cause(run: Run, now: float) -> Moved:
+    """Nobody is left, or nothing, for whom a relaunch that has touched nobody so far would be."""
+    if not run.prepare_sent and (leaving := [row for row in run.rows if row.seen and row.seen.leaving]):
+        return clean_up(run, Outcome.ABORTED, f"{_addresses(leaving)} is leaving: draining", now)
+    if outcome := _needless(run):
+        return clean_up(run, outcome, ALL_NORMAL, now)
+    return None
+
+
+def _enter_put_off(run: Run, put_off: PutOff, now: float) -> tuple[Run, tuple[Action, ...]]:
+    lasts = put_off.until - now
+    reason = f"{run.cause.text}; put off for {lasts:.0f} s: {put_off.why}"
+    run, actions = enter(run, RunStep.PUT_OFF, now, lasts=lasts, reason=reason)
+    return run, (*actions, InstanceInactive(reason))
 
 
 def _enter_prepare(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
@@ -227,7 +261,8 @@ def _again(run: Run, row: Progress, now: float) -> tuple[Run, tuple[Action, ...]
     budget = next_run(run.budget, run.settings)
     if not isinstance(budget, Granted):
         return enter_phase_two(run, f"{died}; {budget.reason}", now)
-    follow = Cause(RunReason.FAULT, died, reporter=row.key)
+    by_canary = all(row.died_by_canary for row in run.rows if row.died)
+    follow = Cause(RunReason.FAULT, died, reporter=row.key, canary=by_canary, follows=True)
     run, actions = close(run, Outcome.ABORTED, f"{died}: a new run follows", now, follow=follow)
     return run, (Emit(Level.WARNING, died, row.key), *actions)
 

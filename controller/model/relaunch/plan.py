@@ -30,7 +30,7 @@ from controller.model.relaunch.answers import (
     take_silence,
     told_boot,
 )
-from controller.model.relaunch.dispatch import put, send_due
+from controller.model.relaunch.dispatch import put, record, send_due
 from controller.model.relaunch.ending import check_clean_up, clean_up, close, suspend
 from controller.model.relaunch.exchange import (
     Action,
@@ -43,6 +43,7 @@ from controller.model.relaunch.exchange import (
     Heartbeat,
     InstanceHeld,
     InstanceInactive,
+    Journal,
     Level,
     MemberSilent,
     Refused,
@@ -63,6 +64,7 @@ from supervisor.wire import ErrorCode
 CHECKS: dict[RunStep, Callable[[Run, float], Moved]] = {
     RunStep.PROBE: phase_one.check_probe,
     RunStep.HOLD: check_hold,
+    RunStep.PUT_OFF: phase_one.check_put_off,
     RunStep.PREPARE: phase_one.check_prepare,
     RunStep.BACKOFF: phase_one.check_backoff,
     RunStep.START: phase_one.check_start,
@@ -183,7 +185,7 @@ def step(run: Run, event: Event, now: float) -> tuple[Run, tuple[Action, ...]]:
     if isinstance(event, TurnCame):
         if not wants_turn(run):
             return run, ()
-        run, actions = phase_one.start_with_all(run, now)
+        run, actions = phase_one.go_on_in_turn(run, now)
         run, more = _settle(run, now)
         return run, (*actions, *more)
     if not isinstance(event, Tick):
@@ -204,6 +206,8 @@ def deadline(run: Run) -> float | None:
     if run.outcome is not None:
         return None
     times = [] if wants_turn(run) else [run.step_deadline]
+    if run.step is RunStep.PUT_OFF and run.put_off:
+        times = [run.put_off.until]
     times += [row.due for row in run.rows if row.due is not None and row.outstanding is None]
     if run.step is RunStep.AWAIT:
         times += [stalls_at(run, row) for row in run.rows]
@@ -211,12 +215,14 @@ def deadline(run: Run) -> float | None:
 
 
 def has_turn(run: Run) -> bool:
-    """One of the fleet's; who waits for containers starts nothing, and leaves it to another."""
-    return run.step not in (RunStep.REJOIN, RunStep.PHASE2)
+    """One of the fleet's; who waits for containers, or for others, starts nothing, and leaves it to another."""
+    return run.step not in (RunStep.PUT_OFF, RunStep.REJOIN, RunStep.PHASE2)
 
 
 def wants_turn(run: Run) -> bool:
-    """All are here again: it waits for `TurnCame`, however long that takes."""
+    """What it waited for has come: now it waits for `TurnCame`, however long that takes."""
+    if run.step is RunStep.PUT_OFF:
+        return run.put_off is None
     return run.step is RunStep.REJOIN and all(is_back(row) for row in run.rows)
 
 
@@ -254,19 +260,27 @@ def _taken(run: Run, row: Progress, event: Event, now: float) -> Progress:
 
 
 def _explains(run: Run, fault: Fault) -> bool:
-    """A heartbeat that shows the endpoint ABNORMAL may overtake the report that says why."""
-    return (
-        run.step is RunStep.PROBE
-        and run.cause.endpoint_abnormal
-        and run.cause.reporter is None
-        and fault.epoch in (None, run.base_epoch)
-    )
+    """A heartbeat that shows the endpoint ABNORMAL may overtake the report that says why; and a canary is not alone any
+    more when something else fails too."""
+    if run.step not in (RunStep.PROBE, RunStep.PUT_OFF) or fault.epoch not in (None, run.base_epoch):
+        return False
+    is_unexplained = run.cause.endpoint_abnormal and run.cause.reporter is None
+    return is_unexplained or (run.cause.canary and not fault.canary)
 
 
 def _explained(run: Run, fault: Fault, now: float) -> tuple[Run, tuple[Action, ...]]:
-    cause = replace(run.cause, text=fault.message, endpoint_abnormal=fault.probe_derived, reporter=fault.member)
-    run, actions = _settle(replace(run, cause=cause), now)
-    return run, (InstanceInactive(cause.text), *actions)
+    cause = replace(
+        run.cause,
+        text=fault.message,
+        endpoint_abnormal=fault.probe_derived,
+        reporter=fault.member,
+        canary=fault.canary,
+    )
+    run = replace(run, cause=cause, put_off=run.put_off if cause.canary else None)
+    run, actions = _settle(run, now)
+    # Nobody reports it again: another life of the controller must not put off what is more than a canary.
+    kept = (Journal(record(run, now), cause.text),) if run.step is RunStep.PUT_OFF else ()
+    return run, (*kept, InstanceInactive(cause.text), *actions)
 
 
 def _out_of_routing(run: Run) -> tuple[Action, ...]:

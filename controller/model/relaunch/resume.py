@@ -29,7 +29,7 @@ from controller.model.relaunch.run import (
 )
 
 GO_ON = "another life of the controller began it: go on"
-ASKS_ANEW = frozenset({RunStep.PROBE, RunStep.PREPARE})
+ASKS_ANEW = frozenset({RunStep.PROBE, RunStep.PUT_OFF, RunStep.PREPARE})
 STAGES = {RunStep.BACKOFF: Stage.PREPARED, RunStep.START: Stage.PREPARED, RunStep.AWAIT: Stage.STARTED}
 """How far everybody was when these steps began."""
 
@@ -41,7 +41,8 @@ def rows_of(instance: Instance, record: RunRecord, now: float) -> dict[MemberKey
 
 def go_on(run: Run, record: RunRecord, now: float) -> tuple[Run, tuple[Action, ...]]:
     settings = run.settings
-    if record.history and now - record.history[-1].started_at > settings.start_hard_cap_sec:
+    is_old = record.history and now - record.history[-1].started_at > settings.start_hard_cap_sec
+    if is_old and record.step is not RunStep.PUT_OFF:  # its members were told how long it may be
         rows = {key: replace(row, may_be_frozen=False, farewell=Farewell.NONE) for key, row in run.members.items()}
         message = "it is older than any step may be, and every freeze has ended by itself"
         return close(replace(run, members=rows), Outcome.OBSOLETE, message, now)

@@ -35,6 +35,8 @@ class RunStep(StrEnum):
     HOLD = "hold"
     """Of a run that ends so: all engines are stopped, and stay so."""
     PREPARE = "prepare"
+    PUT_OFF = "put_off"
+    """Only its canary has failed, and another instance of the model was relaunched for that just now."""
     BACKOFF = "backoff"
     START = "start"
     AWAIT = "await"
@@ -76,6 +78,19 @@ class Cause:
     """Of the configuration to be taken; None: engines keep what they had."""
     hardware: bool = False
     """A device is gone: phase 2 at once, because nothing in place can help."""
+    canary: bool = False
+    """Nothing but a canary has failed: instances of one model are relaunched one after the other."""
+    follows: bool = False
+    """The run before it has failed: it is put off for nobody, and its budget ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """For the sake of the whole fleet."""
+
+    until: float
+    """At the earliest, as things are."""
+    why: str
 
 
 class Stage(StrEnum):
@@ -142,6 +157,8 @@ class Progress:
     """It refused the run's epoch as stale."""
     died: str | None = None
     """An engine of it is dead again in this epoch: in words."""
+    died_by_canary: bool = False
+    """Nothing but the canary says so."""
     farewell: Farewell = Farewell.NONE
 
     @property
@@ -227,6 +244,8 @@ class Run:
     prepare_sent: bool = False
     no_phase_two: str = ""
     """Why the containers may not be restarted now, for the sake of the whole fleet; told before each event."""
+    put_off: PutOff | None = None
+    """Whether it may begin on its canary alone; told before each event."""
     resumed: bool = False
     """Another life of the controller opened it."""
     starts_lost: int = 0

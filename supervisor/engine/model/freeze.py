@@ -40,10 +40,11 @@ class Freeze(msgspec.Struct, frozen=True):
         return f"the controller was silent for {self.silence_sec:g} s"
 
 
-def begin(limits: FreezeLimits, run_id: str | None, now: float) -> Freeze:
+def begin(limits: FreezeLimits, run_id: str | None, now: float, wait_sec: float = 0.0) -> Freeze:
+    """`wait_sec`: so long the controller has said that others go first."""
     return Freeze(
         run_id=run_id,
-        deadline=now + limits.duration_sec,
+        deadline=now + wait_sec + limits.duration_sec,
         silent_at=now + limits.silence_sec,
         silence_sec=limits.silence_sec,
     )

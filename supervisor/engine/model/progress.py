@@ -58,6 +58,8 @@ class ReportAccepted(msgspec.Struct, frozen=True):
     epoch: int
     recovery: Recovery
     run_id: str | None
+    wait_sec: float = 0.0
+    """So long it lets others go first."""
 
 
 class ReportUndelivered(msgspec.Struct, frozen=True):
@@ -310,9 +312,11 @@ def _report_accepted(state: Operation, event: ReportAccepted, settings: Operatio
     reason = (event.epoch, event.run_id)
     if state.frozen_for == reason:
         return state.heard(event.run_id, now), ()
-    frozen = replace(state, freeze=freeze.begin(settings.freeze, event.run_id, now), frozen_for=reason)
+    begun = freeze.begin(settings.freeze, event.run_id, now, event.wait_sec)
+    frozen = replace(state, freeze=begun, frozen_for=reason)
     note = f"death report accepted (run {event.run_id or 'unnamed'}): frozen for at most"
-    return frozen, (Report("info", f"{note} {frozen.freeze_remaining(now):.0f} s"),)
+    waits = f" without a word of it; others go first for {event.wait_sec:.0f} s" if event.wait_sec else ""
+    return frozen, (Report("info", f"{note} {frozen.freeze_remaining(now):.0f} s{waits}"),)
 
 
 def _report_undelivered(state: Operation, epoch: int, settings: OperationSettings, now: float) -> Outcome:

@@ -1,9 +1,9 @@
 """Which death report is due (seed S25): two independent signals, each reported once, repeated until delivered.
 
 (a) the engine's process is gone: known per (epoch, endpoint, pid); (b) a probe found a once-normal endpoint sick:
-known per (epoch, endpoint), cleared when it recovers. An endpoint that never was normal in this epoch is loading,
-not dead, however long it takes (seed S16). A report that is overtaken by a newer epoch is no longer due, because
-what is due is computed from the present observation alone.
+known per (epoch, endpoint, probe), cleared when it recovers. An endpoint that never was normal in this epoch is
+loading, not dead, however long it takes (seed S16). A report that is overtaken by a newer epoch is no longer due,
+because what is due is computed from the present observation alone.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Delivered(msgspec.Struct, frozen=True):
     """(endpoint, pid)"""
     device_faults: frozenset[tuple[int, int | None]] = frozenset()
     """(endpoint, pid)"""
-    unhealthy: frozenset[int] = frozenset()
-    """endpoint ids"""
+    unhealthy: frozenset[tuple[int, str]] = frozenset()
+    """(endpoint, exception_type): that another probe fails too is news, since a canary alone may have to wait."""
 
 
 def due(delivered: Delivered, seen: Observation) -> DeathReport | None:
@@ -74,9 +74,10 @@ def due(delivered: Delivered, seen: Observation) -> DeathReport | None:
             return None
         cause = seen.exit.cause if seen.exit is not None else "its process is gone"
         return DeathReport(seen.epoch, seen.endpoint_id, "engine_dead", cause, seen.pid, seen.exit)
-    if seen.unhealthy is None or not seen.ever_normal or seen.endpoint_id in known.unhealthy:
+    kind = f"unhealthy:{seen.probe}"
+    if seen.unhealthy is None or not seen.ever_normal or (seen.endpoint_id, kind) in known.unhealthy:
         return None
-    return DeathReport(seen.epoch, seen.endpoint_id, f"unhealthy:{seen.probe}", seen.unhealthy, seen.pid)
+    return DeathReport(seen.epoch, seen.endpoint_id, kind, seen.unhealthy, seen.pid)
 
 
 def delivered(before: Delivered, report: DeathReport) -> Delivered:
@@ -86,11 +87,12 @@ def delivered(before: Delivered, report: DeathReport) -> Delivered:
         return replace(known, dead_pids=known.dead_pids | {(report.endpoint_id, report.pid)})
     if report.exception_type == DEVICE_FAULT:
         return replace(known, device_faults=known.device_faults | {(report.endpoint_id, report.pid)})
-    return replace(known, unhealthy=known.unhealthy | {report.endpoint_id})
+    return replace(known, unhealthy=known.unhealthy | {(report.endpoint_id, report.exception_type)})
 
 
 def observed(before: Delivered, seen: Observation) -> Delivered:
     """Forget the sick endpoint that has recovered, so that its next sickness is news."""
-    if seen.unhealthy is None and seen.endpoint_id in before.unhealthy:
-        return replace(before, unhealthy=before.unhealthy - {seen.endpoint_id})
-    return before
+    if seen.unhealthy is not None:
+        return before
+    others = frozenset(known for known in before.unhealthy if known[0] != seen.endpoint_id)
+    return before if others == before.unhealthy else replace(before, unhealthy=others)
