@@ -117,6 +117,23 @@ async def test_a_death_is_not_put_off_and_ends_the_waiting(autojump_clock: MockC
         assert trio.current_time() - died < 20
 
 
+async def test_an_operator_need_not_wait_for_its_turn(autojump_clock: MockClock) -> None:
+    async with open_world(POLICY) as world:
+        one, two = await gangs_of_one_model(world, 2)
+        one[0].fail_canary()
+        await world.until_active("job0", epoch=2)
+        two[0].fail_canary()
+        await is_put_off(world, "job1")
+        asked = trio.current_time()
+        path = f"/v1/instances/{world.instance('job1').id}"
+        assert (await world.client.post(f"{path}/hold")).status_code == 202
+        await world.until(lambda: not two[0].engine_alive)
+        assert (await world.client.post(f"{path}/release")).status_code == 202
+        await world.until_active("job1", epoch=3)
+        assert trio.current_time() - asked < 15
+        assert two[0].boots == 1
+
+
 async def test_one_that_recovers_while_it_waits_is_not_relaunched_and_may_fail_again(
     autojump_clock: MockClock,
 ) -> None:
