@@ -16,7 +16,7 @@ from supervisor.api.operations import ControllerAway, NoSuchUnit, Refused, Wrong
 from supervisor.engine.controller_errors import ControllerError, ControllerUnreachable
 from supervisor.engine.model import progress
 from supervisor.engine.model.operation import Operation
-from supervisor.engine.pod_engine import relaunch_reason
+from supervisor.engine.model.progress import RelaunchedLocally
 from supervisor.engine.relaunch_request import NotTaken
 from supervisor.engine.supervision import CannotPlace
 from supervisor.pod import Pod
@@ -113,7 +113,8 @@ class PodOperations:
             if any(endpoint.restoring for endpoint in supervision.engine.endpoints):
                 raise Refused(f"a snapshot of {supervision.engine.name} is being restored: ask again when it is ready")
             try:
-                reason = relaunch_reason(supervision.operator.state.relaunch_count + 1)
+                reason = f"relaunch {supervision.operator.state.relaunch_count + 1}"
+                supervision.operator.feed(RelaunchedLocally())
                 async with trio.open_nursery() as nursery:
                     for service in supervision.engine.services:
                         name = service.unit.name

@@ -26,6 +26,7 @@ from supervisor.engine.model.condition import DeviceLost
 from supervisor.engine.model.fencing import Refused as CommandRefused
 from supervisor.engine.model.operation import (
     Action,
+    AnnounceRelaunch,
     EndSupervisor,
     HoldEngines,
     Operation,
@@ -227,8 +228,8 @@ class Supervisor:
                 self.life.after(self._around.scenario.times.spawn, lambda: self._spawn(serial))
             case EndSupervisor(reason):
                 self.end(reason)
-            case RecoverEngine() | Report():
-                """No scenario asks for the one, and the other is for people."""
+            case RecoverEngine() | AnnounceRelaunch() | Report():
+                """No scenario asks for the first, nor starts engines without a controller; the last is for people."""
             case _:
                 assert_never(action)
 

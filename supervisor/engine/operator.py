@@ -22,6 +22,7 @@ from supervisor.engine.model.condition import Recovered
 from supervisor.engine.model.fencing import Refused
 from supervisor.engine.model.operation import (
     Action,
+    AnnounceRelaunch,
     EndSupervisor,
     HoldEngines,
     Operation,
@@ -203,6 +204,8 @@ class Operator:
                 self._begin(action.serial, partial(self._hold, action))
             case StartEngines():
                 self._begin(action.serial, partial(self._start, action))
+            case AnnounceRelaunch(relaunch, placement, reason):
+                self._effects.announce_relaunch(relaunch, placement, reason)
             case RecoverEngine():
                 self._begin_recovery(action)
             case EndSupervisor(reason):

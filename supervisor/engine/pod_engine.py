@@ -28,7 +28,7 @@ from supervisor.service.outcomes import ConditionUnmet, DependencyUnmet, StartFa
 from supervisor.service.service import Service
 from supervisor.unit.model import Engine
 from supervisor.unit.states import RunState
-from supervisor.wire import EngineHealth, FaultCategory, StartCmdMsg, Step
+from supervisor.wire import EngineHealth, FaultCategory, StartCmdMsg
 
 ASKED_BY = "controller"
 
@@ -36,11 +36,6 @@ DEPENDENCIES_SEC = 120.0
 """In a relaunch, as long as a controller waits for a prepare: while engines are being cleaned the arbiter does not
 count, so a dependency that hangs would keep a container without an engine for ever. A first start waits for downloads.
 """
-
-
-def relaunch_reason(number: int) -> str:
-    """Why each endpoint is restarted where all are relaunched as one."""
-    return f"relaunch {number}"
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -210,19 +205,9 @@ class PodEngine:
         """Without a controller the unit's own policy starts the engine: each start is an operation of its own."""
         await self._pass_gate((endpoint,), self._standalone())
         placement = self._standalone()  # another endpoint may have been started meanwhile
-        again = endpoint.service.state.started > 0 and not self._is_announced(endpoint)
-        if again:
-            number = self._operation().relaunch_count + 1
-            self.announce_relaunch(number, placement, endpoint.service.state.reason)
-        reason = endpoint.service.state.reason
+        again, reason = endpoint.service.state.started > 0, endpoint.service.state.reason
         self._feed(progress.StartedLocally(placement, placement.epoch or 0, endpoint.id, again, reason))
         await endpoint.before_spawn()
-
-    def _is_announced(self, endpoint: EndpointEngine) -> bool:
-        """All endpoints are being relaunched as one, and another was the first."""
-        operation = self._operation()
-        counted = relaunch_reason(operation.relaunch_count)
-        return operation.step is Step.LOADING and endpoint.service.state.reason.endswith(counted)
 
     def _standalone(self) -> StartCmdMsg:
         here, epoch = self._with, self._operation().epoch + 1

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from supervisor.engine.model import progress
-from supervisor.engine.model.operation import OUT_OF_SERVICE_STEPS
-from supervisor.wire import Recovery, Step
+from supervisor.engine.model.operation import OUT_OF_SERVICE_STEPS, AnnounceRelaunch
+from supervisor.wire import Recovery, StartCmdMsg, Step
 from tests.support.operations import (
     BUSY,
     STEPS,
@@ -231,6 +231,50 @@ def test_a_local_start_counts_as_a_relaunch_from_the_second_on() -> None:
     assert rig.state.epoch == 3
     assert not rig.prepares
     assert not rig.starts
+
+
+def started_locally(rig: Rig, *endpoints: int, reason: str = "") -> list[int]:
+    """One after the other, by a unit that had run before; the numbers of the banners."""
+    before = len(rig.actions)
+    for endpoint in endpoints:
+        epoch = rig.state.epoch + 1
+        rig.feed(progress.StartedLocally(two_endpoints(epoch), epoch, endpoint, again=True, reason=reason))
+    return [action.relaunch for action in rig.actions[before:] if isinstance(action, AnnounceRelaunch)]
+
+
+def two_endpoints(epoch: int) -> StartCmdMsg:
+    alone = placement(instance_id=0, epoch=epoch)
+    return replace(alone, endpoints=tuple(replace(alone.endpoints[0], id=id_) for id_ in (0, 1)))
+
+
+def standalone_with_two_endpoints() -> Rig:
+    rig = Rig()
+    for endpoint in (0, 1):
+        rig.feed(progress.StartedLocally(two_endpoints(endpoint + 1), endpoint + 1, endpoint))
+    rig.loaded()
+    return rig
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("ready_between", [False, True])
+def test_endpoints_that_are_relaunched_as_one_have_one_banner(order: tuple[int, int], ready_between: bool) -> None:
+    rig = standalone_with_two_endpoints()
+    for number in (1, 2):
+        rig.feed(progress.RelaunchedLocally())
+        assert started_locally(rig, order[0]) == [number]
+        if ready_between:
+            rig.loaded()
+        assert started_locally(rig, order[1]) == []
+    assert rig.state.relaunch_count == 2
+    assert started_locally(rig, 0, 1) == [3, 4], "two that die for themselves are two"
+
+
+def test_one_that_dies_while_the_other_is_yet_to_be_relaunched_is_a_relaunch_of_its_own() -> None:
+    rig = standalone_with_two_endpoints()
+    rig.feed(progress.RelaunchedLocally())
+    assert started_locally(rig, 0) == [1]
+    assert started_locally(rig, 0, reason="the engine died in relaunch 1") == [2]
+    assert started_locally(rig, 1) == []
 
 
 def test_the_handshake_of_an_earlier_local_start_is_ignored() -> None:

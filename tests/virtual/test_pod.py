@@ -269,6 +269,21 @@ async def test_a_relaunch_of_an_engine_with_two_endpoints_is_one(tmp_path: Path,
         assert pod.it.supervision.operator.state.relaunch_count == 4, "two that die for themselves are two"
 
 
+async def test_a_reason_that_only_sounds_like_a_relaunch_of_all_is_none(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with running(tmp_path, engine=ENGINE.replace("[Readiness]", "Endpoints = 2\n[Readiness]")) as pod:
+        assert pod.it.supervision is not None
+        operator = pod.it.supervision.operator
+        first = pod.it.units.get("engine@0").state.pid
+        assert first is not None
+        pod.processes.crash(first)
+        await operator.changed.wait_until(lambda: operator.state, lambda state: state.relaunch_count == 1)
+        assert operator.state.step is Step.LOADING
+        await pod.it.units.restart("engine@1", asked_by="ana", reason="it is slow since relaunch 1")
+        assert operator.state.relaunch_count == 2
+
+
 async def test_a_unit_that_a_conflict_keeps_down_is_not_waited_for(tmp_path: Path, autojump_clock: MockClock) -> None:
     rival = '[Unit]\nAfter = ["store"]\nConflicts = ["store"]\n[Service]\nExecStart = ["engine"]\n'
     bound = '[Unit]\nBindsTo = ["{0}"]\nAfter = ["{0}"]\n[Service]\nExecStart = ["engine"]\n'

@@ -104,6 +104,8 @@ class Operation(msgspec.Struct, frozen=True):
     """It has finished its requests and was stopped; what is missing from its gang so is no death."""
     relaunch_count: int = 0
     """Relaunches in this container's life; the N of the banner (seed S21)."""
+    to_relaunch: frozenset[int] = frozenset()
+    """Endpoints that are relaunched here as one, without a controller, and were not started yet."""
 
     @property
     def instance_id(self) -> int:
@@ -175,6 +177,14 @@ class StartEngines(msgspec.Struct, frozen=True):
     reason: str
 
 
+class AnnounceRelaunch(msgspec.Struct, frozen=True):
+    """Print the banner: the unit's own policy starts an engine that has run before."""
+
+    relaunch: int
+    placement: StartCmdMsg
+    reason: str
+
+
 class RecoverEngine(msgspec.Struct, frozen=True):
     """Ask the running engine of every endpoint to recover; nothing is stopped."""
 
@@ -198,4 +208,4 @@ class Report(msgspec.Struct, frozen=True):
     message: str
 
 
-Action = PrepareEngines | HoldEngines | StartEngines | RecoverEngine | EndSupervisor | Report
+Action = PrepareEngines | HoldEngines | StartEngines | AnnounceRelaunch | RecoverEngine | EndSupervisor | Report

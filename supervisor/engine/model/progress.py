@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from supervisor.engine.model import alone, freeze
 from supervisor.engine.model.commands import begin_prepare, begin_start
 from supervisor.engine.model.condition import DeviceLost, Recovered, Restoring, device_lost, recovered, restoring
-from supervisor.engine.model.operation import Action, Operation, OperationSettings, Report
+from supervisor.engine.model.operation import Action, AnnounceRelaunch, Operation, OperationSettings, Report
 from supervisor.wire import FaultCategory, Recovery, StartCmdMsg, Step
 
 
@@ -82,6 +82,10 @@ class StartedLocally(msgspec.Struct, frozen=True):
     again: bool = False
     """It had run before in this container."""
     reason: str = ""
+
+
+class RelaunchedLocally(msgspec.Struct, frozen=True):
+    """All endpoints of a standalone engine are about to be restarted as one."""
 
 
 class ControllerAbsent(msgspec.Struct, frozen=True):
@@ -157,6 +161,7 @@ Event = (
     | ReportUndelivered
     | ControllerHeard
     | StartedLocally
+    | RelaunchedLocally
     | ControllerAbsent
     | ControllerFound
     | Adopted
@@ -196,7 +201,9 @@ def advance(state: Operation, event: Event, settings: OperationSettings, now: fl
                 return state, ()  # a deposed leader; a poll carries no term
             return replace(state.heard(run_id, now), term=max(state.term, term)), ()
         case StartedLocally():
-            return _started_locally(state, event, now), ()
+            return _started_locally(state, event, now)
+        case RelaunchedLocally():
+            return replace(state, to_relaunch=frozenset(state.endpoint_ids)), ()
         case ControllerAbsent(placement, reason):
             return alone.begin(state, placement, reason, settings, now)
         case ControllerFound():
@@ -343,9 +350,11 @@ def _report_undelivered(state: Operation, epoch: int, settings: OperationSetting
     return begun, (*actions, Report("warning", note))
 
 
-def _started_locally(state: Operation, event: StartedLocally, now: float) -> Operation:
-    """Without a controller an endpoint's id is its number."""
-    return replace(
+def _started_locally(state: Operation, event: StartedLocally, now: float) -> Outcome:
+    """Without a controller an endpoint's id is its number. Of endpoints that are relaunched as one the first counts."""
+    follows = event.endpoint_id in state.to_relaunch and state.to_relaunch < frozenset(state.endpoint_ids)
+    counts = event.again and not follows
+    started = replace(
         _to(_no_longer_held(state, event.endpoint_id), Step.LOADING, now),
         placement=event.placement,
         epoch=event.epoch,
@@ -357,8 +366,12 @@ def _started_locally(state: Operation, event: StartedLocally, now: float) -> Ope
         error=None,
         paused=None,
         drained=False,
-        relaunch_count=state.relaunch_count + event.again,
+        relaunch_count=state.relaunch_count + counts,
+        to_relaunch=state.to_relaunch - {event.endpoint_id},
     )
+    if not counts:
+        return started, ()
+    return started, (AnnounceRelaunch(started.relaunch_count, event.placement, event.reason),)
 
 
 def _released(state: Operation, number: int) -> Outcome:
