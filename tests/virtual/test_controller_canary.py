@@ -147,7 +147,7 @@ async def test_one_that_recovers_while_it_waits_is_not_relaunched_and_may_fail_a
         two[0].recover_canary()
         await world.until(lambda: world.instance("job1").status is InstanceStatus.ACTIVE, within=20)
         assert [view.outcome for view in world.it.registry.closed_runs if view.id == run_id] == ["recovered_itself"]
-        assert not two[0].is_frozen
+        await world.until(lambda: not two[0].is_frozen)
         two[0].fail_canary()
         assert (await is_put_off(world, "job1")).run_id != run_id
         assert two[0].is_frozen
