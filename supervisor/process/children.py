@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -257,6 +258,19 @@ class Children:
         return stat is not None and certainly_not_newborn(stat, os.getsid(0), min(self._in_flight))
 
 
+def _avoid_vfork() -> None:
+    """CPython before 3.11.4 holds its lock from vfork(2) until exec (gh-104372), and Debian 12 has 3.11.2.
+
+    So one exec that hangs would stop all threads. fork(2) costs a millisecond more and lets go of the lock. The name
+    looks private and is the documented switch (library reference, subprocess, "Disabling use of vfork()").
+    """
+    subprocess._USE_VFORK = False  # type: ignore[misc]
+
+
+if sys.version_info[:3] < (3, 11, 4):
+    _avoid_vfork()
+
+
 def _listed_children() -> tuple[int, ...]:
     try:
         return procfs.children_of_ours()
@@ -285,7 +299,10 @@ def stop_ignoring_signals() -> None:
 
 
 def _execute(spawn: Spawn, branding: Branding, cgroups: Cgroups) -> int:
-    """Fork and exec, in a worker thread: exec from a dead network mount blocks, and must not block the loop."""
+    """Fork and exec, in a worker thread: exec from a dead network mount blocks, and must not block the loop.
+
+    Nor does it hold the interpreter's lock meanwhile, given `_avoid_vfork`.
+    """
     if not spawn.argv or not spawn.argv[0]:
         raise SpawnError("cannot execute an empty command")
     credentials = Credentials()

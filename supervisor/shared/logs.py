@@ -39,15 +39,17 @@ def configure(level: str, form: str, stream: TextIO = sys.stderr) -> None:
 
 @contextmanager
 def written_by(write: Callable[[bytes], None]) -> Iterator[None]:
-    """Meanwhile hand what this thread logs to `write`, which never blocks, as a pipe does that nobody reads.
+    """Meanwhile hand what is logged to `write`, which never blocks, as a pipe does that nobody reads.
 
-    Lines of other threads go on to the stream: `write` belongs to this one.
+    `write` belongs to this trio run: it is called by its loop, also for the lines of other threads. One of those that
+    wrote to the stream itself would wait there with the handler's lock, and the loop's next line for that lock.
     """
+    token = trio.lowlevel.current_trio_token()
     with ExitStack() as afterwards:
         for handler in logging.getLogger().handlers:
             if isinstance(handler, logging.StreamHandler):
                 stream = handler.stream
-                handler.setStream(_Handed(write, stream))
+                handler.setStream(_Handed(write, token, stream))
                 afterwards.callback(handler.setStream, stream)
         yield
 
@@ -73,14 +75,20 @@ class _Redacted(logging.Formatter):
 
 
 class _Handed(io.TextIOBase):
-    def __init__(self, write: Callable[[bytes], None], stream: TextIO) -> None:
+    def __init__(self, write: Callable[[bytes], None], token: trio.lowlevel.TrioToken, stream: TextIO) -> None:
         self._write = write
+        self._token = token
         self._stream = stream
 
     def write(self, text: str) -> int:
-        if not trio.lowlevel.in_trio_run():
+        line = text.encode("utf-8", "backslashreplace")
+        if trio.lowlevel.in_trio_run():
+            self._write(line)
+            return len(text)
+        try:
+            self._token.run_sync_soon(self._write, line)
+        except trio.RunFinishedError:
             return self._stream.write(text)
-        self._write(text.encode("utf-8", "backslashreplace"))
         return len(text)
 
 

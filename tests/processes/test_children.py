@@ -5,21 +5,36 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 import trio
 from msgspec.structs import replace
 from trio.testing import wait_all_tasks_blocked
 
+import supervisor
 from supervisor.process import procfs
 from supervisor.process.attribution import certainly_not_newborn
 from supervisor.process.children import Child, Children, ExitStatus, Spawn, SpawnError, stop_ignoring_signals
 from supervisor.process.procfs import ProcessStat
 from supervisor.unit.model import ResourceLimit
-from tests.support.real_processes import CAN_BECOME_OTHER_USERS, alive, gone, python_of, reaping, spawn_of, told
+from tests.support.hanging_files import hanging_directory, needs_fuse
+from tests.support.real_processes import (
+    CAN_BECOME_OTHER_USERS,
+    TIMEOUT_SEC,
+    alive,
+    gone,
+    python_of,
+    reaping,
+    spawn_of,
+    told,
+)
+from tests.support.running_supervisor import program
 
 MANAGED, ORPHANS_EACH, NEWBORNS = 50, 20, 100
 
@@ -424,3 +439,45 @@ def test_any_process_name_is_read_right(name: str) -> None:
 def test_a_process_whose_first_thread_ended_is_alive() -> None:
     assert ProcessStat(500, "x", "Z", 1, 500, 500, 3, 1).alive
     assert not ProcessStat(500, "x", "Z", 1, 500, 500, 1, 1).alive
+
+
+EXECUTES = """
+import sys
+sys.path[:0] = sys.argv[2:]
+import trio
+from supervisor.process.children import Children, Spawn
+
+async def main():
+    children = Children()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(children.run)
+        print("alive", flush=True)
+        nursery.start_soon(children.spawn, Spawn((sys.argv[1],), {}))
+        while True:
+            await trio.sleep(0.01)
+            print("alive", flush=True)
+
+trio.run(main)
+"""
+
+
+def interpreters() -> list[str]:
+    """Debian 12's own is one of those that hold their lock from vfork(2) until exec."""
+    system = Path("/usr/bin/python3.11")
+    same = sys.version_info[:2] == (3, 11) and system.exists()  # our compiled modules are for one
+    return [sys.executable, *([str(system)] if same else [])]
+
+
+@needs_fuse
+@pytest.mark.parametrize("python", interpreters())
+async def test_an_exec_that_hangs_stops_no_other_thread(python: str, tmp_path: Path) -> None:
+    ours = [Path(module.__file__ or "").parents[1] for module in (supervisor, trio, msgspec)]
+    with ExitStack() as hanging:
+        somebody_hangs = hanging.enter_context(hanging_directory(tmp_path))
+        async with program(python, "-I", "-S", "-c", EXECUTES, str(tmp_path / "program"), *map(str, ours)) as running:
+            try:
+                await running.stdout.saw("alive")
+                assert await trio.to_thread.run_sync(somebody_hangs.wait, TIMEOUT_SEC)
+                await running.stdout.saw("alive", len(running.stdout.matching("alive")) + 20)
+            finally:
+                hanging.close()  # nothing ends before

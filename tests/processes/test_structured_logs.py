@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import re
 import signal
 from pathlib import Path
@@ -10,7 +12,10 @@ from typing import Any
 
 import httpx
 import pytest
+import trio
+import trio.testing
 
+from supervisor.shared import logs
 from tests.support.real_processes import TIMEOUT_SEC
 from tests.support.running_supervisor import FOREVER, Lines, Sections, free_port, service, shell, supervisor
 
@@ -55,3 +60,15 @@ async def test_every_line_is_one_object_and_a_lost_controller_is_told_once(tmp_p
     assert lost[0]["message"].startswith("waiting for the controller http://127.0.0.1:")
     written = {(line["unit"], line["stream"], line["message"]) for line in objects(running.stdout)}
     assert written == {("web", "stdout", "out"), ("web", "stderr", "err")}
+
+
+async def test_what_a_thread_logs_is_written_by_the_loop_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On standard error it would wait for a reader, with the lock that the loop's next line needs."""
+    stderr, written = io.StringIO(), list[bytes]()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.StreamHandler(stderr)])
+    log = logging.getLogger("test")
+    with logs.written_by(written.append):
+        await trio.to_thread.run_sync(log.warning, "of a thread")
+        await trio.testing.wait_all_tasks_blocked()
+        log.warning("of the loop")
+    assert (stderr.getvalue(), b"".join(written)) == ("", b"of a thread\nof the loop\n")
