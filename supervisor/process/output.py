@@ -27,6 +27,8 @@ from supervisor.unit.model import Logging
 __all__ = ["ContainerStdout", "Follower", "Gap", "Output", "Pipes", "RateLimit", "rate_limit_of"]
 
 TAIL_BYTES = 256 * 1024
+OWN_BYTES = 64 * 1024
+"""For the supervisor's own lines, beside those of units: busy ones keep the buffer full."""
 ROTATE_SIZE = 50_000_000
 ROTATE_KEEP = 5
 _PIPE_BYTES = 1024 * 1024
@@ -38,7 +40,7 @@ class ContainerStdout(Sink):
 
     def __init__(self, descriptor: int = 1, *, buffer_bytes: int = BUFFER_BYTES) -> None:
         super().__init__(write_all_to(descriptor), f"file descriptor {descriptor}", buffer_bytes=buffer_bytes)
-        self._own = MarkingWriter(self, partial(drop_mark, bare))
+        self._own = MarkingWriter(self, partial(drop_mark, bare), beyond=OWN_BYTES)
 
     def write(self, data: bytes) -> None:
         """Buffer it for `run()`; never blocks. What finds no room is counted and marked."""

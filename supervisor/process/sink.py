@@ -59,9 +59,12 @@ class Sink:
         self._progress = trio.Event()
         self._one_thread = trio.CapacityLimiter(1)  # also behind a thread that a cancelled run() had to leave
 
-    def offer(self, items: Sequence[bytes]) -> bool:
-        """Take all of them to be written, or say that there is no room. The buffer is exceeded by one offer at most."""
-        if self._size >= self._buffer_bytes:
+    def offer(self, items: Sequence[bytes], *, beyond: int = 0) -> bool:
+        """Take all of them to be written, or say that there is no room. The buffer is exceeded by one offer at most.
+
+        `beyond`: so many bytes more than the buffer has, for what must be said though others keep it full.
+        """
+        if self._size >= self._buffer_bytes + beyond:
             return False
         self._items += items
         self._size += sum(map(len, items))
@@ -163,8 +166,11 @@ class Sink:
 class MarkingWriter:
     """One writer's way into a sink: what finds no room is counted, and told in its place once there is some."""
 
-    def __init__(self, sink: Sink, mark: Callable[[int], bytes], lose: Callable[[int], None] = _nobody) -> None:
-        """`mark` makes what is written for so many lost bytes; `lose` is told of them at once."""
+    def __init__(
+        self, sink: Sink, mark: Callable[[int], bytes], lose: Callable[[int], None] = _nobody, *, beyond: int = 0
+    ) -> None:
+        """`mark` makes what is written for so many lost bytes; `lose` is told at once. `beyond`: as in `offer`."""
+        self._offer = partial(sink.offer, beyond=beyond)
         self._sink = sink
         self._mark = mark
         self._lose = lose
@@ -172,7 +178,7 @@ class MarkingWriter:
 
     def write(self, items: Sequence[bytes]) -> None:
         """All of them or none; each will be one write(2)."""
-        if self._untold or not self._sink.offer(items):
+        if self._untold or not self._offer(items):
             size = sum(map(len, items))
             if not self._untold:
                 self._sink.call_when_room(self._tell)
@@ -180,7 +186,7 @@ class MarkingWriter:
             self._lose(size)
 
     def _tell(self) -> None:
-        if self._sink.offer((self._mark(self._untold),)):
+        if self._offer((self._mark(self._untold),)):
             self._untold = 0
         else:
             self._sink.call_when_room(self._tell)

@@ -21,15 +21,15 @@ from supervisor.process.children import Child, Children
 from supervisor.process.drops import Drop
 from supervisor.process.output import ContainerStdout, Gap, Output, Pipes, RateLimit
 from supervisor.process.rotation import RotatingFile
-from supervisor.process.sink import MarkingWriter, Sink
+from supervisor.process.sink import BUFFER_BYTES, MarkingWriter, Sink
 from tests.support.real_processes import TIMEOUT_SEC, reaping, spawn_of, told
 
 
 @asynccontextmanager
-async def container_stdout(path: Path) -> AsyncIterator[ContainerStdout]:
+async def container_stdout(path: Path, buffer_bytes: int = BUFFER_BYTES) -> AsyncIterator[ContainerStdout]:
     """A stdout that is a file; everything is written when the block is left."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    stdout = ContainerStdout(descriptor)
+    stdout = ContainerStdout(descriptor, buffer_bytes=buffer_bytes)
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(stdout.run)
@@ -391,6 +391,22 @@ async def test_what_a_sink_could_not_take_is_marked_in_place() -> None:
         assert await sink.flush(trio.current_time() + 10)
         nursery.cancel_scope.cancel()
     assert b"".join(written) == b"line 0\nline 1\n<21 lost>after\n"
+
+
+async def test_what_we_say_ourselves_finds_room_that_units_have_filled(tmp_path: Path) -> None:
+    """They are held back at its edge while somebody reads: there it is full for as long as they are busy."""
+    async with container_stdout(tmp_path / "container", buffer_bytes=10) as stdout:
+        unit = MarkingWriter(stdout, lambda count: b"<%d lost>" % count)
+        unit.write((b"line of a unit\n",))  # the task does not run yet
+        unit.write((b"another\n",))
+        stdout.write(b"relaunched\n")
+        for _ in range(100):
+            stdout.write(b"x" * 1000)  # bounded all the same
+    written = (tmp_path / "container").read_bytes()
+    assert written.startswith(b"line of a unit\nrelaunched\nxxx")
+    assert 60_000 < written.count(b"x") < 70_000
+    assert written.count(b" lost>") == 1
+    assert written.count(b"bytes of output are missing here") == 1
 
 
 async def test_what_could_not_be_written_is_marked_and_told_when_it_can_be_again(

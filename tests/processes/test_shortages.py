@@ -19,8 +19,10 @@ from supervisor.process.gate import GateSpec, run_gate
 from supervisor.process.segments import segments_of
 from supervisor.process.sink import Sink
 from supervisor.process.tree import stop_tree
-from supervisor.service.checks import check_http, check_tcp
-from supervisor.unit.model import HttpCheck, TcpCheck
+from supervisor.service.checks import check_exec, check_http, check_tcp
+from supervisor.service.launch import Launch
+from supervisor.service.processes import LinuxProcesses
+from supervisor.unit.model import Command, ExecCheck, HttpCheck, TcpCheck
 from tests.support.real_processes import gone, reaping, spawn_of, told
 
 ID = "5b0e"
@@ -87,6 +89,15 @@ async def test_without_descriptors_the_gate_does_not_pass() -> None:
         with no_descriptors():
             report = await run_gate(children, GateSpec(lock_patterns=("/tmp/*.lock",), timeout_sec=0.2))
     assert not report.passed
+
+
+async def test_without_descriptors_an_exec_probe_fails_with_a_reason() -> None:
+    async with reaping() as children:
+        processes, launch = LinuxProcesses(children), Launch((), {"PATH": os.environ["PATH"]})
+        with no_descriptors():
+            complaint = await check_exec(ExecCheck(Command(("true",))), processes, launch)
+        assert complaint == "true cannot be run: [Errno 24] Too many open files"
+        assert await check_exec(ExecCheck(Command(("true",))), processes, launch) is None
 
 
 async def test_a_scan_without_descriptors_says_so() -> None:
