@@ -20,8 +20,10 @@ if sys.argv[1:2] and sys.argv[1] in LONG_RUNNING:
 
 def main() -> None:
     from supervisor.cli import podvisor
+    from supervisor.cli.lost_output import ends_when_output_is_lost
 
-    podvisor(prog_name="podvisor", obj=frozenset(inherited_mask))
+    with ends_when_output_is_lost():
+        podvisor(prog_name="podvisor", obj=frozenset(inherited_mask))
 
 
 if __name__ == "__main__":

@@ -228,7 +228,11 @@ class Demo:
             if self.keep_logs is not None or succeeded.is_set() or self.ended_by is not None:
                 shutil.rmtree(workspace, ignore_errors=True)
             if self.keep_logs is not None or not (succeeded.is_set() or self.ended_by is not None):
-                self.screen.say(f"The logs are in {kept}")
+                try:
+                    self.screen.say(f"The logs are in {kept}")
+                except OSError:  # nobody is there to be told
+                    shutil.rmtree(workspace, ignore_errors=True)
+                    raise
 
 
 def _copy_logs(workspace: Path, directory: Path) -> Path:

@@ -73,6 +73,20 @@ def test_without_real_engines_it_says_so(tmp_path: Path) -> None:
     assert "needs real engines" in refused.stdout
 
 
+def test_a_reader_that_goes_ends_it_quietly_and_nothing_is_left(tmp_path: Path) -> None:
+    environment = {**os.environ, "PODVISOR_ENGINES": str(tmp_path), "PATH": "/nowhere", "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [PODVISOR, "demo", "--plain"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        assert "podvisor" in running.stdout.readline()
+        running.stdout.close()
+        assert running.stderr.read() == ""
+        assert running.wait(TIMEOUT_SEC) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_engine_that_does_not_come_back_breaks_the_claims(tmp_path: Path, engines: Engines) -> None:
     if LLAMA_SERVER in engines.missing:
         pytest.skip(engines.missing[LLAMA_SERVER])
