@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from controller.cli.client import ControllerClient, controller_options
+from controller.cli.naming import instance_id, known_instances
 from supervisor import wire
 from supervisor.shared.words import duration, table
 
@@ -12,10 +13,10 @@ _COLOURS = {"active": "green", "initial": "yellow", "inactive": "red", "deleted"
 
 
 @click.command("instances")
-@click.argument("instance", type=click.INT, required=False)
+@click.argument("instance", required=False, shell_complete=known_instances)
 @controller_options
-def command(controller: ControllerClient, instance: int | None, as_json: bool) -> None:
-    """Show the instances, or one INSTANCE (its id) in detail.
+def command(controller: ControllerClient, instance: str | None, as_json: bool) -> None:
+    """Show the instances, or one INSTANCE in detail: its id, its job's name, or NAMESPACE/NAME.
 
     \b
     Example: podvisor instances --controller http://controller:1026
@@ -24,7 +25,7 @@ def command(controller: ControllerClient, instance: int | None, as_json: bool) -
         views = controller.get("/v1/instances", wire.InstancesView)
         click.echo(wire.encode(views)) if as_json else _show(views.instances)
         return
-    view = controller.get(f"/v1/instances/{instance}", wire.InstanceView)
+    view = controller.get(f"/v1/instances/{instance_id(controller, instance)}", wire.InstanceView)
     click.echo(wire.encode(view) if as_json else _detail(view))
 
 

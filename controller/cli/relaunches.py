@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 import click
 
 from controller.cli.client import ControllerClient, controller_options
+from controller.cli.naming import instance_id, known_instances
 from supervisor import wire
+from supervisor.shared.asking import EXIT_NOT_FOUND, EXIT_REFUSED, CommandFailed
 from supervisor.shared.words import duration, table
 
 _COLOURS = {"done": "green", "recovered_itself": "green", "running": "yellow"}
@@ -15,19 +17,36 @@ _COLOURS = {"done": "green", "recovered_itself": "green", "running": "yellow"}
 
 @click.command("relaunches")
 @click.argument("run", required=False)
+@click.option("--instance", shell_complete=known_instances, help="Only its runs: id, job's name, or NAMESPACE/NAME.")
 @controller_options
-def command(controller: ControllerClient, run: str | None, as_json: bool) -> None:
-    """Show the relaunch runs, newest first, or one RUN (its id) with its steps.
+def command(controller: ControllerClient, run: str | None, instance: str | None, as_json: bool) -> None:
+    """Show the relaunch runs, newest first, or one RUN with its steps: its id, or how that begins.
 
     \b
-    Example: podvisor relaunches --json
+    Example: podvisor relaunches --instance llama-70b
     """
-    if run is None:
-        views = controller.get("/v1/relaunches", wire.RelaunchesView)
-        click.echo(wire.encode(views)) if as_json else _show(views.relaunches)
-        return
-    view = controller.get(f"/v1/relaunches/{run}", wire.RunView)
-    click.echo(wire.encode(view) if as_json else _detail(view))
+    views = controller.get("/v1/relaunches", wire.RelaunchesView).relaunches
+    if instance is not None:
+        wanted = instance_id(controller, instance)
+        views = tuple(view for view in views if view.instance_id == wanted)
+    if run is not None:
+        view = only(run, views)
+        click.echo(wire.encode(view) if as_json else _detail(view))
+    elif as_json:
+        click.echo(wire.encode(wire.RelaunchesView(relaunches=views)))
+    else:
+        _show(views)
+
+
+def only(beginning: str, views: tuple[wire.RunView, ...]) -> wire.RunView:
+    """Raises CommandFailed if no run is meant, or more than one."""
+    found = [view for view in views if view.id.startswith(beginning)]
+    if not found:
+        raise CommandFailed(f"no run has the id {beginning}; `podvisor relaunches` shows those kept", EXIT_NOT_FOUND)
+    if len(found) > 1:
+        which = ", ".join(view.id for view in found)
+        raise CommandFailed(f"{beginning} may be any of {which}: write more of it", EXIT_REFUSED)
+    return found[0]
 
 
 def _show(views: tuple[wire.RunView, ...]) -> None:

@@ -209,12 +209,17 @@ async def test_the_command_line_shows_instances_and_runs(tmp_path: Path) -> None
         assert re.search(rf"{instance_id} +llm +\w+ +0 +1", shown.stdout.decode())
         one = await podvisor("instances", str(instance_id), "--json", "--controller", running.url)
         assert wire.decode(wire.InstanceView, one.stdout).job_name == "llm"
+        for name in ("llm", "default/llm"):
+            named = await podvisor("instances", name, "--json", "--controller", running.url)
+            assert wire.decode(wire.InstanceView, named.stdout).id == instance_id
         runs = await podvisor("relaunches", "--controller", running.url)
         assert "assemble" in runs.stdout.decode()
         listed = await podvisor("relaunches", "--json", "--controller", running.url)
         run = wire.decode(wire.RelaunchesView, listed.stdout).relaunches[0]
-        steps = await podvisor("relaunches", run.id, "--controller", running.url)
+        steps = await podvisor("relaunches", run.id[:8], "--instance", "llm", "--controller", running.url)
         assert "probe" in steps.stdout.decode()
+        others = await podvisor("relaunches", "--instance", "4711", "--controller", running.url)
+        assert others.stdout.decode() == "no relaunches yet\n"
         missing = await podvisor("instances", "4", "--controller", running.url)
         assert missing.returncode == 4
         assert "no living instance has the id 4" in missing.stderr.decode()
