@@ -75,6 +75,17 @@ def run(options: Options, environment: Mapping[str, str]) -> int:
     except CannotListen as error:
         click.echo(f"podvisor: {error}", err=True)
         return EXIT_CANNOT_LISTEN
+    try:
+        with life.alone_in(configuration.state_dir):
+            return _live(configuration, listeners)
+    except life.DirectoryTaken as error:
+        click.echo(f"podvisor: {error}", err=True)
+        return EXIT_CANNOT_LISTEN
+    finally:
+        listeners.control.remove()
+
+
+def _live(configuration: Configuration, listeners: Listeners) -> int:
     last_deadline = LastDeadline()
     previous = life.begin(configuration.state_dir, configuration.boot_id)
     try:
@@ -83,7 +94,6 @@ def run(options: Options, environment: Mapping[str, str]) -> int:
         log_causes(log, "internal error: this is a bug of podvisor; all units were stopped: %r", error)
         return EXIT_INTERNAL_ERROR
     finally:
-        listeners.control.remove()
         life.end(configuration.state_dir, configuration.boot_id)
 
 

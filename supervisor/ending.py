@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 EXIT_OK = 0
 """It was asked to stop, by a signal or by a unit with `StartLimitAction = "exit-success"`."""
 EXIT_CANNOT_LISTEN = 1
-"""A port or the socket is taken, or cannot be bound."""
+"""A port, the socket or the state directory is taken, or an address cannot be bound."""
 EXIT_INTERNAL_ERROR = 70
 """A bug: the trace is on stderr, all units were stopped. EX_SOFTWARE of sysexits.h."""
 EXIT_CONFIGURATION = 78

@@ -6,8 +6,12 @@ over. So the next life finds the mark (design 8, Memory and devices). The direct
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,7 +23,12 @@ from supervisor.process import procfs
 log = logging.getLogger(__name__)
 
 FILE = "life.json"
+LOCK = "life.lock"
 KILLED = "killed"
+
+
+class DirectoryTaken(Exception):
+    """Another supervisor lives with this state directory: the terms, epochs and marks of both would be mixed up."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -28,6 +37,45 @@ class Mark(msgspec.Struct, frozen=True):
     started_ticks: int
     """Since the machine's start, so that a pid that is in use again tells nothing."""
     since: str
+
+
+@contextmanager
+def alone_in(state_dir: Path) -> Iterator[None]:
+    """Nobody else can be meanwhile. Raise DirectoryTaken naming the holder.
+
+    The kernel gives it up with the process, however that ends. A disk that fails, or that knows no locks, is logged; it
+    keeps nobody from starting.
+    """
+    descriptor = _locked(state_dir)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _locked(state_dir: Path) -> int | None:
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        log.warning("cannot lock %s: %s; another supervisor with it would not be noticed", state_dir, error)
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
+            raise DirectoryTaken(_taken(state_dir)) from error
+        log.warning("cannot lock %s: %s; another supervisor with it would not be noticed", state_dir, error)
+        return None
+    return descriptor
+
+
+def _taken(state_dir: Path) -> str:
+    holder = _read(state_dir / FILE)
+    who = f" (pid {holder.pid}, since {holder.since})" if holder is not None else ""
+    return f"{state_dir}: another supervisor lives with this directory{who}; give each its own: supervisor.state_dir"
 
 
 def begin(state_dir: Path, boot_id: str) -> str | None:

@@ -69,8 +69,8 @@ def command(
 
     A COMMAND is run as tini would: signals reach it, orphans are reaped, its exit status is ours.
 
-    Exits 0 when asked to stop, 1 if a port or the socket is taken, 78 on wrong unit files or settings, 255 when this
-    container must be restarted.
+    Exits 0 when asked to stop, 1 if a port, the socket or the state directory is taken, 78 on wrong unit files or
+    settings, 255 when this container must be restarted.
 
     \b
     Example: podvisor run --config podvisor.toml --units units

@@ -41,12 +41,19 @@ async def test_an_end_of_its_own_leaves_no_mark(exit_code: int, tmp_path: Path) 
         assert left_behind() == {}
 
 
-async def test_another_that_lives_with_the_same_directory_was_not_killed(tmp_path: Path) -> None:
+async def test_a_directory_with_which_another_lives_is_refused_and_its_mark_stays(tmp_path: Path) -> None:
     async with supervisor(tmp_path, STORE) as running:
         await running.online()
+        mark = (tmp_path / "state" / FILE).read_bytes()
         other = tmp_path / "other"
         other.mkdir()
         settings = {"supervisor": {"state_dir": str(tmp_path / "state")}}
         async with supervisor(other, STORE, settings) as second:
-            await second.online()
-            assert not second.stderr.matching(KILLED)
+            assert await second.ended() == 1
+            (said,) = second.stderr.matching("another supervisor lives with this directory")
+            assert f"{tmp_path / 'state'}: " in said.string
+            assert f"(pid {running.pid}, since " in said.string
+            assert not second.socket.exists()
+            assert not second.stderr.matching("started as pid")
+        assert (tmp_path / "state" / FILE).read_bytes() == mark
+        assert (await running.units())["store"].state == "active"
