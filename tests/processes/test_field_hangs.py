@@ -158,7 +158,7 @@ async def test_a_mount_that_hangs_holds_up_nobody_but_the_unit_that_looks_there(
     mount = tmp_path / "models"
     mount.mkdir()
     units = {
-        "a": service(*FOREVER, unit={"ConditionPathExists": [str(mount / "weights")]}),
+        "a": {"Unit": {"ConditionPathExists": [str(mount / "weights")]}, **service(*FOREVER)},
         "b": service(*FOREVER, EnvironmentFile=[str(mount / "env")]),
         "c": service(*FOREVER, LoadCredential=[f"token:{mount}/token"]),
         "web": service(*FOREVER),
