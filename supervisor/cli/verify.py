@@ -124,25 +124,25 @@ def _machine(environment: Mapping[str, str], settings: Settings | None) -> Machi
 
 
 def _unreadable(path: str) -> str | None:
-    if not Path(path).exists():
+    if not os.path.exists(path):
         return f"there is no {path!r}"
-    if Path(path).is_dir() or not os.access(path, os.R_OK):
+    if os.path.isdir(path) or not os.access(path, os.R_OK):
         return f"{path!r} cannot be read"
     return None
 
 
 def _why_not(program: str, search: str | None, directory: str | None) -> str | None:
-    if directory is not None and not Path(directory).is_dir():
+    if directory is not None and not os.path.isdir(directory):
         return f"there is no directory {directory!r} to run it in (WorkingDirectory)"
     if "/" not in program:
         if shutil.which(program, path=search) is None:
             return f"cannot find {program!r} in PATH ({search or 'not set'})"
         return None
-    path = Path(directory or "/", program)
-    if not path.exists():
-        return f"there is no {str(path)!r}"
-    if path.is_dir() or not os.access(path, os.X_OK):
-        return f"{str(path)!r} cannot be executed"
+    path = str(Path(directory or "/", program))  # to be asked as text: a Path raises of a name that is too long
+    if not os.path.exists(path):
+        return f"there is no {path!r}"
+    if os.path.isdir(path) or not os.access(path, os.X_OK):
+        return f"{path!r} cannot be executed"
     return None
 
 

@@ -7,6 +7,7 @@ calls in any case; what merely watches ends with `stop_watching`.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import uuid
 from collections.abc import Awaitable, Callable
@@ -273,8 +274,8 @@ class Invocation:
         own = {"INVOCATION_ID": self.id}
         if self._notifications is not None:
             own["NOTIFY_SOCKET"] = self._notifications.address
-        if self._rules.watchdog_sec is not None:
-            own["WATCHDOG_USEC"] = str(round(self._rules.watchdog_sec * 1_000_000))
+        if self._rules.watchdog_sec is not None and math.isfinite(microseconds := self._rules.watchdog_sec * 1_000_000):
+            own["WATCHDOG_USEC"] = str(round(microseconds))
         return own
 
     def _fields(self) -> dict[str, Field]:

@@ -7,6 +7,8 @@ attention data parallelism divides the tensor-parallel world and adds no rank to
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from supervisor.unit.flags import Flag, is_on, last_of
@@ -94,6 +96,6 @@ def _size(flag: Flag | None) -> int:
     if flag is None:
         return 1
     value = flag.value
-    if isinstance(value, bool) or not str(value).isdecimal() or int(str(value)) < 1:
+    if re.fullmatch(r"0*[1-9][0-9]{0,8}", str(value)) is None:
         raise Unreadable(flag.path, f"found {value!r} for {flag.words}, expected a whole number of at least 1")
     return int(str(value))

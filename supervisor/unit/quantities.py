@@ -49,9 +49,10 @@ def parse_duration(written: str) -> float:
 
 def format_duration(seconds: float) -> str:
     """The shortest exact spelling, down to a microsecond: `1min 30s`."""
-    if math.isinf(seconds):
+    microseconds = seconds * 1_000_000
+    if math.isinf(microseconds):
         return "infinity"
-    left, parts = round(seconds * 1_000_000), []
+    left, parts = round(microseconds), []
     for unit, size in (("d", 86400_000_000), ("h", 3600_000_000), ("min", 60_000_000), ("s", 1_000_000),
                        ("ms", 1000), ("us", 1)):  # fmt: skip
         count, left = divmod(left, size)

@@ -291,6 +291,10 @@ def test_durations_round_trip(microseconds: int) -> None:
     assert round(quantities.parse_duration(written) * 1_000_000) == microseconds
 
 
+def test_what_is_more_microseconds_than_there_are_numbers_is_infinite() -> None:
+    assert quantities.format_duration(1e308) == "infinity"
+
+
 def test_infinity_round_trips() -> None:
     assert quantities.parse_duration(quantities.format_duration(math.inf)) == math.inf
 

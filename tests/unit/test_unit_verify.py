@@ -393,3 +393,30 @@ def test_relations_that_cannot_be(files: dict[str, str], problem: str, tmp_path:
         (tmp_path / f"{name}.toml").write_text(text)
     result = CliRunner().invoke(podvisor, ["verify", str(tmp_path)])
     assert result.stdout.replace(f"{tmp_path}/", "").splitlines() == [problem, "1 problem found"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f'WorkingDirectory = "/{"x" * 5000}"',
+        f'EnvironmentFile = ["/{"x" * 5000}"]',
+        f'LoadCredential = ["x:/{"x" * 5000}"]',
+        f'ExecStartPre = ["/{"x" * 5000}"]',
+        f'ExecStartPre = ["{"x" * 5000}"]',
+    ],
+    ids=lambda lines: lines.partition(" ")[0],
+)
+def test_a_name_that_is_too_long_for_a_file_is_one_that_does_not_exist(lines: str, tmp_path: Path) -> None:
+    (tmp_path / "u.toml").write_text(f'[Service]\nExecStart = ["true"]\n{lines}\n')
+    result = CliRunner().invoke(podvisor, ["verify", str(tmp_path)])
+    assert result.exit_code == os.EX_CONFIG
+    assert "u.toml:" in result.output
+
+
+@pytest.mark.parametrize("size", ['"' + "9" * 5000 + '"', '"²"', "0", "true", "1.5", '"1_0"'])
+def test_a_parallel_size_that_is_none_is_told(size: str, tmp_path: Path) -> None:
+    (tmp_path / "u.toml").write_text(f'[Engine]\nLauncher = "vllm"\nModel = "m"\n[Engine.Args]\ntp = {size}\n')
+    result = CliRunner().invoke(podvisor, ["verify", "--elsewhere", str(tmp_path)])
+    assert result.exit_code == os.EX_CONFIG
+    assert "u.toml:5: Engine.Args.tp: found " in result.output
+    assert "expected a whole number of at least 1" in result.output
