@@ -93,6 +93,10 @@ class Tail:
         piece = Piece(self._unit, stream, self._invocation, time.time(), block)
         for follower in self._followers:
             follower.feed(piece)
+        if not self._max_bytes:
+            self._pieces.clear()
+            self._size = 0
+            return
         if len(block) > self._max_bytes:
             piece = msgspec.structs.replace(piece, block=_newest(block, self._max_bytes))
         self._pieces.append(piece)

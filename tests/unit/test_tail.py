@@ -73,3 +73,13 @@ async def test_a_follower_of_several_that_stops_reading_is_bounded_and_told_how_
     kept = [first, *[await follower.next() for _ in range(99_999 - gap.lost_lines)]]
     assert isinstance(kept[-1], Line)
     assert kept[-1].text == "99999"
+
+
+async def test_a_tail_of_no_bytes_keeps_nothing_and_is_followed_all_the_same() -> None:
+    tail = Tail(1000)
+    tail.append(b"kept\n")
+    tail.resize(0)
+    follower = tail.follow()
+    tail.append(b"followed\n")
+    assert tail.lines(10) == []
+    assert await anext(follower) == "followed"
