@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from trio.testing import MockClock
 
 from supervisor.process.children import Child, Spawn
+from supervisor.process.tree import TreeReport
 from supervisor.service.operations import Surroundings
 from supervisor.service.outcomes import Transition
+from supervisor.service.processes import Ladder
 from supervisor.unit.events import DependenciesMet, Exited, Spawned
 from supervisor.unit.model import (
     Command,
@@ -145,24 +147,22 @@ async def test_it_is_no_dependency_that_holds(autojump_clock: MockClock) -> None
 
 
 async def test_what_comes_too_late_from_a_task_that_was_called_off_decides_nothing(autojump_clock: MockClock) -> None:
-    """ExecStartPre is overtaken by a stop, and fails at that: the stop's own command has not been done by it."""
-    declared = unit(service=Service(exec_start_pre=(Command(("prepare",)),), exec_stop_post=(Command(("tidy",)),)))
-    async with running(declared, prepare=Program(), tidy=Program(runs_sec=5.0), serve=Program()) as world:
+    """A stop is ordered again with no grace, and the one before it breaks at that: the second still does its work."""
+    async with running(unit(), serve=Program(obeys_after_sec=None)) as world:
         real = world.processes.stop
 
-        async def broken(child: Child, ladder: object) -> object:
-            if world.processes._trees[child.pid].argv[0] == "prepare":
-                await trio.lowlevel.checkpoint_if_cancelled()
-                raise KeyError("a bug")
-            return await real(child, ladder)  # type: ignore[arg-type]
+        async def broken(child: Child, ladder: Ladder) -> TreeReport:
+            try:
+                return await real(child, ladder)
+            except trio.Cancelled:
+                raise KeyError("a bug") from None
 
-        world.processes.stop = broken  # type: ignore[method-assign,assignment]
-        world.service.ask_to_start("test")
+        world.processes.stop = broken  # type: ignore[method-assign]
+        await world.service.start(asked_by="test")
+        world.service.ask_to_stop("test", "enough")
         await trio.sleep(1)
-        began = trio.current_time()
-        await world.service.stop(asked_by="test", reason="enough")
-        assert trio.current_time() - began == 5.0
-        assert world.service.state.sub_state is SubState.DEAD
+        assert (await world.service.stop(asked_by="test", reason="now", grace_sec=0.0)).gone
+        assert world.path[-1] == "dead"
 
 
 async def test_watchers_that_break_while_they_are_called_off_do_not_break_the_stop(autojump_clock: MockClock) -> None:
