@@ -5,6 +5,7 @@ Woken by the registry's events; once in a while it lets the registry look at wha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
@@ -15,13 +16,17 @@ from controller.election import Leadership
 from controller.journal import Journal
 from controller.model.instance import Instance
 from controller.model.member import Member
-from controller.model.outcome import Ended, Interrupted, Recovered, Withdrawn
+from controller.model.outcome import Ended, Failed, Interrupted, Recovered, Withdrawn
 from controller.model.relaunch.exchange import Accepted, Probe
 from controller.recovery import Recovery
 from controller.registry import Departure, Registry
+from controller.store.base import StoreError
 from controller.strategy.base import Strategy
 from controller.supervisors import Supervisors
 from supervisor import wire
+from supervisor.shared.causes import causes, log_causes
+
+log = logging.getLogger(__name__)
 
 STOP_TRIES = 3
 STOP_TIMEOUT_SEC = 3.0
@@ -81,9 +86,21 @@ class Center:
             outcome = await self._strategies[recovery.strategy].execute(recovery)
             if recovery.scope.cancelled_caught and recovery.withdrawn is not None:
                 outcome = Withdrawn(recovery.withdrawn.reason)
+        except* StoreError:
+            raise
+        except* Exception as errors:  # noqa: BLE001 - whatever a recovery meets
+            outcome = self._broke(recovery, errors)
         finally:
             if not self._leadership.is_lost:
                 self._hand_back(recovery, outcome)
+
+    def _broke(self, recovery: Recovery, errors: ExceptionGroup[Exception]) -> Failed:
+        """A bug of ours costs its own instance the service, and nobody else's."""
+        log_causes(log, f"run {recovery.run_id} of {recovery.instance} broke: %r", errors)
+        first = next(causes(errors))
+        why = f"run {recovery.run_id} broke, by a bug of the controller ({first!r}; the trace is in its log)"
+        self._registry.broke(recovery, why)
+        return Failed(why)
 
     def _hand_back(self, recovery: Recovery, outcome: Ended) -> None:
         now = trio.current_time()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from uuid import uuid4
 
@@ -26,11 +26,11 @@ from controller.model import instance as instances
 from controller.model.assembly import Joined, Rejected
 from controller.model.budget import BudgetKey
 from controller.model.fault import Fault, FaultLevel
-from controller.model.instance import Instance, InstanceEvent, InstanceStatus
+from controller.model.instance import Hold, Holder, Instance, InstanceEvent, InstanceStatus
 from controller.model.member import InstanceKey, Member, MemberKey, Observation, same_boot
 from controller.model.outcome import Ended
 from controller.model.relaunch.exchange import Answer, CancelKind, Heartbeat, MemberSilent, Registered
-from controller.model.relaunch.run import RunRecord
+from controller.model.relaunch.run import Outcome, RunReason, RunRecord
 from controller.model.relaunch.view import view
 from controller.model.selection import ENGINE_RELAUNCH
 from controller.model.silence import changes_at, is_no_news
@@ -109,6 +109,9 @@ class Registry(Roster):
             entry = self._enter(answer.instance)
             self._agenda.put(entry, now)
         self.next_id = max(self.next_id, answer.instance.id + 1)
+        if entry.recovery and answer.instance.spec != entry.instance.spec:
+            # It concerns a gang that is no more. First of all, so that none of the newcomers is seated in its run.
+            entry.recovery.cancel(CancelKind.OVERTAKEN, f"the gang starts over: {answer.instance.reason}")
         entry.instance = devices.of_the_same_places(entry.instance, answer.instance)
         self.to_be_kept(key)
         if isinstance(answer, Joined):
@@ -225,6 +228,21 @@ class Registry(Roster):
             return 0.0
         waits = self.fleet.put_off(entry.instance, self.ahead_of(recovery), now)
         return waits.until - now if waits else 0.0
+    def broke(self, recovery: Recovery, why: str) -> None:
+        """Its own code has failed. The instance is held, or the same would break again and again.
+
+        Another run stops its engines then. If that is what broke, their supervisors are told to leave by the answers to
+        their heartbeats.
+        """
+        entry = self.under_recovery(recovery.instance)
+        instance = entry.instance
+        if recovery.cause.reason is RunReason.HOLD:
+            instance = instances.leave_epoch(instance, [member.key for member in instance.members])
+        alarm = f"{why}; held until an operator resets it (reset-failed) or releases it"
+        self.change(entry, instances.hold(instance, instance.held or Hold(Holder.FLEET, alarm)))
+        self.notices.tell(entry, "run", alarm, level="error", reason=recovery.cause.text)
+        if recovery.run is not None and recovery.run.outcome is None:
+            recovery.run = replace(recovery.run, outcome=Outcome.ABORTED, message=why)
 
     def close(self, recovery: Recovery, outcome: Ended, closed: wire.RunView, now: float) -> None:
         """The recovery is over: the instance is judged anew by what its members say and what its devices have."""

@@ -7,12 +7,12 @@ say about it `verdict`'s; how a gang is relaunched is `relaunch`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from controller.model.fault import Fault
-from controller.model.member import InstanceKey, Member, MemberKey, Observation, observed
+from controller.model.member import InstanceKey, Member, MemberKey, Observation, observed, same_boot
 from supervisor.wire import ParallelConfig, Step
 
 
@@ -84,7 +84,8 @@ class Holder(StrEnum):
     BUDGET = "budget"
     """Until an operator resets it, or a new configuration comes."""
     FLEET = "fleet"
-    """Too many others failed at the same time: until an operator resets or releases it."""
+    """Too many others failed at the same time, or a bug of ours would break its runs again and again: until an operator
+    resets or releases it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,9 +252,12 @@ def unreachable(instance: Instance, key: MemberKey, now: float) -> Instance:
     return _with_member(instance, key, lambda member: replace(member, unreachable_since=now))
 
 
-def begin_epoch(instance: Instance, epoch: int) -> Instance:
-    """EpochBegins of a run: every member's present life takes part in `epoch`."""
-    members = tuple(replace(member, in_epoch=True) for member in instance.members)
+def begin_epoch(instance: Instance, epoch: int, lives: Mapping[MemberKey, str | None]) -> Instance:
+    """EpochBegins of a run: these lives, by their boot ids, take part in `epoch`.
+
+    Nobody starts a member that has joined since the run decided so.
+    """
+    members = tuple(replace(member, in_epoch=_is_among(member, lives)) for member in instance.members)
     highest = max(instance.highest_epoch, epoch)
     return replace(instance, epoch=epoch, highest_epoch=highest, members=members, scaled_to=None, outdated="")
 
@@ -263,8 +267,10 @@ def epoch_commanded(instance: Instance, epoch: int) -> Instance:
     return replace(instance, highest_epoch=max(instance.highest_epoch, epoch))
 
 
-def reconfigure(instance: Instance, config_digest: str) -> Instance:
-    """ConfigurationTaken of a run."""
+def reconfigure(instance: Instance, config_digest: str, instead_of: GangSpec) -> Instance:
+    """ConfigurationTaken of a run. A gang that has started over with yet another keeps that."""
+    if instance.spec != instead_of:
+        return instance
     return replace(instance, spec=replace(instance.spec, config_digest=config_digest))
 
 
@@ -313,6 +319,10 @@ def terminate(instance: Instance, reason: str) -> Instance:
 def delete(instance: Instance, reason: str, now: float) -> Instance:
     """By an operator's terminate; no way leads back."""
     return replace(instance, status=InstanceStatus.DELETED, since=now, reason=reason)
+
+
+def _is_among(member: Member, lives: Mapping[MemberKey, str | None]) -> bool:
+    return member.key in lives and same_boot(lives[member.key], member.boot_id)
 
 
 def _with_member(instance: Instance, key: MemberKey, change: Callable[[Member], Member]) -> Instance:

@@ -60,6 +60,9 @@ class EngineRelaunch:
                     turn.give_back()
             elif recovery.withdrawn is not None:
                 cancel = recovery.withdrawn
+        except Exception:
+            cancel = Cancel(CancelKind.ABORT, "the run itself broke, by a bug of the controller")
+            raise
         finally:
             if not self._leadership.is_lost:
                 with trio.move_on_after(CLEANUP_SEC + GRACE_SEC, shield=True):

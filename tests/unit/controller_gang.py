@@ -127,9 +127,14 @@ def prepared(instance: Instance, now: float = 0.0) -> Instance:
     return instance
 
 
+def begun(instance: Instance, epoch: int) -> Instance:
+    """All who are here are started in `epoch`."""
+    return begin_epoch(instance, epoch, {member.key: member.boot_id for member in instance.members})
+
+
 def serving(nnodes: int = 2, *, epoch: int = 4, now: float = 0.0, **changes: object) -> Instance:
     """All are NORMAL in `epoch`."""
-    instance = begin_epoch(assembled(nnodes, now=now, **changes), epoch)
+    instance = begun(assembled(nnodes, now=now, **changes), epoch)
     for member in instance.members:
         instance = observe(instance, member.key, seen(instance, member.key, now))
     return instance

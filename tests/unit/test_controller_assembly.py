@@ -11,7 +11,7 @@ from msgspec import structs
 
 from controller.model import assembly
 from controller.model.assembly import Joined, Life, Rejected, find_member
-from controller.model.instance import Hold, Holder, Instance, begin_epoch, delete, strand
+from controller.model.instance import Hold, Holder, Instance, delete, strand
 from controller.model.need import run_needed
 from controller.model.placement import placement, ranktable
 from supervisor.wire import (
@@ -26,7 +26,7 @@ from supervisor.wire import (
     block_size,
     rendezvous_port,
 )
-from tests.unit.controller_gang import INSTANCE_SETTINGS, SETTINGS, assembled, joined, registration, serving
+from tests.unit.controller_gang import INSTANCE_SETTINGS, SETTINGS, assembled, begun, joined, registration, serving
 
 
 def register(instance: Instance | None, message: RegisterMsg, now: float = 0.0) -> Joined | Rejected:
@@ -94,7 +94,7 @@ def test_a_new_boot_supersedes_the_old_at_once(changes: dict[str, object]) -> No
 def test_an_unextended_peer_that_registers_while_its_engines_should_run_has_restarted() -> None:
     cold = assembled(features=(), boot_id=None)
     message = registration(1, features=(), boot_id=None)
-    again, later = register(cold, message), register(begin_epoch(cold, 1), message)
+    again, later = register(cold, message), register(begun(cold, 1), message)
     assert isinstance(again, Joined)
     assert isinstance(later, Joined)
     assert (again.life, later.life) == (Life.SAME, Life.NEW_BOOT)
@@ -177,7 +177,7 @@ def test_who_sits_by_order_alone_gives_way_to_who_has_an_index() -> None:
 
 
 def test_who_runs_engines_at_a_rank_keeps_it() -> None:
-    peer = begin_epoch(joined(None, registration(1, node_index=None, pod_name="peer")), 1)
+    peer = begun(joined(None, registration(1, node_index=None, pod_name="peer")), 1)
     answer = register(peer, registration(0))
     assert isinstance(answer, Rejected)
     assert "node rank 0" in answer.message

@@ -11,17 +11,7 @@ from msgspec import structs
 from controller.model import devices
 from controller.model.classification import LEVELS, check_hardware_report, hardware_fault
 from controller.model.fault import Fault, FaultLevel
-from controller.model.instance import (
-    Hold,
-    Holder,
-    Instance,
-    InstanceEvent,
-    InstanceStatus,
-    activate,
-    begin_epoch,
-    ranks,
-    transition,
-)
+from controller.model.instance import Hold, Holder, Instance, InstanceEvent, InstanceStatus, activate, ranks, transition
 from controller.model.outcome import Failed, Interrupted, Recovered, Withdrawn
 from controller.model.relaunch.run import RunReason
 from controller.model.selection import ENGINE_RELAUNCH, SCALE_P2D, TOKEN_REINFERENCE, Choices
@@ -29,7 +19,7 @@ from controller.model.settings import InstanceSettings
 from controller.model.verdict import AskDirectly, judge
 from controller.model.wanted import ended, escalated, recovery_wanted
 from supervisor.wire import HardwareFaultMsg, ParallelConfig, WireError
-from tests.unit.controller_gang import SETTINGS, serving
+from tests.unit.controller_gang import SETTINGS, begun, serving
 
 GRAVE = 0x80DE1801
 TRANSIENT = 0x00F1FEF5
@@ -172,7 +162,7 @@ def test_healthy_again_it_comes_back() -> None:
 def test_scaled_below_the_sick_ranks_it_serves_until_its_engines_are_started_anew() -> None:
     sick = with_fault(activate(DECODE, "all normal", 0.0), "L4")
     assert status_after(replace(sick, scaled_to=1)) is InstanceStatus.ACTIVE
-    assert begin_epoch(replace(sick, scaled_to=1), 9).separated
+    assert begun(replace(sick, scaled_to=1), 9).separated
 
 
 @pytest.mark.parametrize(

@@ -35,20 +35,33 @@ STOP = wire.StopMsg(term=4, run_id="r1", boot_id="b1", reason="over")
 NOT_THERE = Unreachable(Silence.SILENT, "no answer")
 INSTANCE = serving(epoch=4)
 FIRST = INSTANCE.members[0].key
+LIVES = {member.key: member.boot_id for member in INSTANCE.members}
 HELD = Hold(Holder.OPERATOR, "new cards")
 
 
 def test_each_action_changes_what_it_names_and_nothing_else() -> None:
     since, inactive = replace(INSTANCE, status=InstanceStatus.ACTIVE), InstanceStatus.INACTIVE
     assert changed(since, InstanceInactive("why"), NOW) == replace(since, status=inactive, since=NOW, reason="why")
-    assert (begun := changed(INSTANCE, EpochBegins(5, ""), NOW)) == replace(INSTANCE, epoch=5, highest_epoch=5)
+    assert (begun := changed(INSTANCE, EpochBegins(5, LIVES, ""), NOW)) == replace(INSTANCE, epoch=5, highest_epoch=5)
     assert changed(begun, EpochAbandoned(""), NOW) == replace(begun, abandoned_epoch=5, abandoned_at=NOW)
-    assert changed(INSTANCE, ConfigurationTaken("d2", ""), NOW).spec == replace(INSTANCE.spec, config_digest="d2")
+    taken = ConfigurationTaken("d2", INSTANCE.spec, "")
+    assert changed(INSTANCE, taken, NOW).spec == replace(INSTANCE.spec, config_digest="d2")
     assert changed(INSTANCE, InstanceHeld(HELD), NOW) == replace(INSTANCE, held=HELD)
     left = changed(INSTANCE, EpochLeft(frozenset({FIRST}), ""), NOW)
     assert [member.in_epoch for member in left.members] == [False, True]
     stranded = changed(INSTANCE, MembersStranded(frozenset({FIRST}), ""), NOW)
     assert [member.stranded for member in stranded.members] == [True, False]
+
+
+def test_what_a_run_began_says_nothing_of_a_life_that_has_joined_since() -> None:
+    reborn = joined(INSTANCE, registration(0, boot_id="boot-0-2"), NOW)
+    begun = changed(reborn, EpochBegins(5, LIVES, ""), NOW)
+    assert (begun.epoch, [member.in_epoch for member in begun.members]) == (5, [False, True])
+
+
+def test_a_gang_that_has_started_over_keeps_its_own_configuration() -> None:
+    over = replace(INSTANCE, spec=replace(INSTANCE.spec, nnodes=3, config_digest="d3"))
+    assert changed(over, ConfigurationTaken("d2", INSTANCE.spec, ""), NOW) == over
 
 
 def test_a_stranded_member_is_none_any_more_once_it_is_heard_or_lives_anew() -> None:

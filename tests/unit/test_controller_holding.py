@@ -10,7 +10,6 @@ from controller.model.instance import (
     Hold,
     Holder,
     Instance,
-    begin_epoch,
     hold,
     leave_epoch,
     observe,
@@ -26,6 +25,7 @@ from tests.unit.controller_gang import (
     SETTINGS,
     Drive,
     assembled,
+    begun,
     joined,
     registration,
     seen,
@@ -215,7 +215,7 @@ def test_released_it_is_assembled_like_any_other() -> None:
 
 def test_who_is_held_for_a_run_that_is_no_more_is_started() -> None:
     """A release that overtook the hold, and whose own run was lost."""
-    instance = begin_epoch(serving(2), 5)
+    instance = begun(serving(2), 5)
     first = instance.members[0].key
     instance = observe(instance, first, replace(seen(instance, first, 50.0), step=Step.HELD, run_id="gone"))
     needed = run_needed(instance, SETTINGS)

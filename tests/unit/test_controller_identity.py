@@ -17,7 +17,7 @@ from controller.model.selection import Choices
 from controller.model.settings import OnPrefillRelaunch, RelaunchSettings
 from controller.model.wanted import follows_no_more, recovery_wanted
 from supervisor.wire import ParallelConfig
-from tests.unit.controller_gang import assembled, joined, registration, serving
+from tests.unit.controller_gang import assembled, begun, joined, registration, serving
 
 FOLLOWS = RelaunchSettings(on_prefill_relaunch=OnPrefillRelaunch.RELAUNCH_DECODE)
 CHOICES = Choices(frozenset({"enable_engine_relaunch"}))
@@ -115,7 +115,7 @@ def test_one_that_is_marked_wants_a_relaunch_that_says_who_and_why() -> None:
     [
         replace(OUTDATED, status=InstanceStatus.INACTIVE),
         replace(OUTDATED, held=Hold(Holder.OPERATOR, "for a look")),
-        instances.begin_epoch(OUTDATED, 5),
+        begun(OUTDATED, 5),
         forgotten(OUTDATED),
     ],
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.model.budget import Budget
-from controller.model.instance import begin_epoch, observe, unreachable
+from controller.model.instance import observe, unreachable
 from controller.model.member import Observation
 from controller.model.relaunch import plan
 from controller.model.relaunch.exchange import (
@@ -36,6 +36,7 @@ from tests.unit.controller_gang import (
     SILENT,
     Drive,
     assembled,
+    begun,
     fresh_budget,
     joined,
     registration,
@@ -498,7 +499,7 @@ def test_without_the_switch_nobody_waits() -> None:
 
 
 def test_F06_a_newcomer_is_started_in_a_higher_epoch_than_the_survivors_had() -> None:
-    instance = begin_epoch(assembled(), 4)
+    instance = begun(assembled(), 4)
     drive = Drive.open(instance, ASSEMBLE, settings=REJOIN).to(RunStep.AWAIT)
     epoch = drive.run.epoch
     drive.new_boot(0)

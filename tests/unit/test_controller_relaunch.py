@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from controller.model.budget import Budget, BudgetKey
-from controller.model.instance import begin_epoch, observe, unreachable
+from controller.model.instance import observe, unreachable
 from controller.model.relaunch import plan
 from controller.model.relaunch.dispatch import record
 from controller.model.relaunch.exchange import (
@@ -42,6 +42,7 @@ from tests.unit.controller_gang import (
     SILENT,
     Drive,
     assembled,
+    begun,
     fresh_budget,
     joined,
     registration,
@@ -727,7 +728,7 @@ def test_F06_after_phase_two_the_gang_is_assembled_in_a_higher_epoch() -> None:
     instance = serving(epoch=4)
     drive = Drive.open(instance).to(RunStep.AWAIT)
     epoch = drive.run.epoch
-    reborn = begin_epoch(instance, epoch)
+    reborn = begun(instance, epoch)
     for index in range(2):
         reborn = joined(reborn, registration(index, boot_id=f"boot-{index}-2"))
     assert Drive.open(reborn, ASSEMBLE).run.epoch > epoch

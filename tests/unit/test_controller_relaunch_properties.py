@@ -45,7 +45,17 @@ from controller.model.relaunch.exchange import (
 from controller.model.relaunch.run import Cause, Outcome, RunReason, RunStep
 from controller.model.settings import OnMemberLost, Phase2Scope, RelaunchSettings
 from supervisor.wire import EndpointStatus, EngineRestartMsg, ErrorCode, Step
-from tests.unit.controller_gang import NOBODY, REJOIN, SILENT, Drive, assembled, fresh_budget, serving
+from tests.unit.controller_gang import (
+    NOBODY,
+    REJOIN,
+    SILENT,
+    Drive,
+    assembled,
+    fresh_budget,
+    joined,
+    registration,
+    serving,
+)
 from tests.unit.modelled_supervisor import ModelledSupervisor
 
 MAX_TICKS = 2000
@@ -79,6 +89,7 @@ class RunMachine(RuleBasedStateMachine):
             instance = unreachable(instance, instance.members[0].key, -1.0)  # the others were heard since
         status = EndpointStatus.INITIAL if cold else EndpointStatus.NORMAL
         self.supervisors = [ModelledSupervisor(rank, instance.epoch, status) for rank in range(nnodes)]
+        self.configurations = self.seated = 1
         self.settings = RelaunchSettings(engine_relaunch_phase2_scope=policy[0], on_member_lost=policy[1])
         self.instance = instance
         self.budget = replace(fresh_budget(instance), runs=runs, phase2s=phase2s)
@@ -90,6 +101,7 @@ class RunMachine(RuleBasedStateMachine):
 
     def _open(self, cause: Cause, *, heard: bool = False) -> None:
         self.runs += 1
+        self.gang = self.supervisors
         self.deposed = False
         self.journal: Journal | None = None
         self.answered_sends: list[Answered] = []
@@ -187,7 +199,7 @@ class RunMachine(RuleBasedStateMachine):
     @rule()
     def everybody_is_fine_for_a_while(self) -> None:
         """So that the machine also gets far; what is asked is answered, who is back registers, hearts beat."""
-        for supervisor in self.supervisors:
+        for supervisor in self.supervisors[: len(self.instance.members)]:
             supervisor.slow = supervisor.busy = False
             supervisor.dependencies = True
             if not self._is_registered(supervisor):
@@ -235,6 +247,41 @@ class RunMachine(RuleBasedStateMachine):
     def a_new_boot_registers(self, rank: int, accepted: bool) -> None:
         if (supervisor := self._at(rank)) and supervisor.alive and not self._is_registered(supervisor):
             self._registers(supervisor, accepted)
+
+    @rule(nnodes=st.integers(1, 3), reported=st.booleans(), now=RARELY)
+    def a_new_configuration_begins(self, nnodes: int, reported: bool, now: bool) -> None:
+        """Nobody of the old one lives, and the first pod of the new one registers: the registry overtakes the run."""
+        if not now:
+            return
+        for old in self.supervisors:
+            old.alive = False
+        self.configurations += 1
+        self.on_the_way.clear()
+        self.now += 11.0
+        first = self.configurations * 1000
+        self.supervisors = [
+            ModelledSupervisor(rank, 0, EndpointStatus.INITIAL, boot=first + rank) for rank in range(nnodes)
+        ]
+        self._one_more_of_the_new_registers()
+        assert not self.instance.members[1:]
+        if self._running():
+            self._feed(Cancel(CancelKind.OVERTAKEN, "the gang starts over"))
+            key = self.instance.members[0].key
+            if reported and self._running():
+                self._feed(Registered(key, self.supervisors[0].boot_id, self.instance.members[0]))
+
+    @precondition(lambda self: len(self.instance.members) < len(self.supervisors))
+    @rule()
+    def one_more_of_the_new_registers(self) -> None:
+        self._one_more_of_the_new_registers()
+
+    def _one_more_of_the_new_registers(self) -> None:
+        rank = 0 if self.configurations != self.seated else len(self.instance.members)
+        self.seated = self.configurations
+        supervisor = self.supervisors[rank]
+        nnodes, digest = len(self.supervisors), f"sha256:{self.configurations}"
+        message = registration(rank, nnodes, boot_id=supervisor.boot_id, config_digest=digest)
+        self.instance = joined(self.instance, message, self.now)
 
     @precondition(lambda self: self._running())
     @rule(rank=RANKS, now=RARELY)
@@ -288,6 +335,7 @@ class RunMachine(RuleBasedStateMachine):
         self.instance = loaded(self.instance, self.now)
         self.deposed = False
         self.answered_sends.clear()
+        self.gang = self.supervisors[: len(self.instance.members)]
         self.drive = Drive.resume(self.instance, record, budget=self.budget, settings=self.settings, now=self.now)
         assert self.drive.run.id == record.run_id
         self._look(tuple(self.drive.actions))
@@ -312,8 +360,10 @@ class RunMachine(RuleBasedStateMachine):
                 self.journal = action
             case SaveBudget(budget, _):
                 self.budget = budget
-            case EpochBegins(epoch, _):
-                self.instance = begin_epoch(self.instance, epoch)
+            case EpochBegins(epoch, lives, _):
+                self.instance = begin_epoch(self.instance, epoch, lives)
+                meant = [row.member.boot_id for row in self.drive.run.rows]
+                assert all(member.boot_id in meant for member in self.instance.members if member.in_epoch)
             case InstanceInactive(reason):
                 self.instance = deactivate(self.instance, reason, self.now)
             case InstanceActive(record, reason):
@@ -333,6 +383,7 @@ class RunMachine(RuleBasedStateMachine):
                     self.deposed = True
                 case InstanceActive():
                     assert was is not InstanceStatus.ACTIVE, "C6: no run leaves it ACTIVE"
+                    assert self.instance.complete, "C6: no part of a gang serves"
                     self.C5_C6_nothing_loads_and_all_are_fresh()
                 case Close():
                     assert actions[-1] is action, "Close is the last word"
@@ -349,6 +400,7 @@ class RunMachine(RuleBasedStateMachine):
         assert send.request.epoch == self.drive.run.epoch
         if isinstance(send.request, EngineRestartMsg) and send.request.action == "start":
             self.C2_nobody_starts_before_all_are_prepared()
+            assert len(self.drive.run.rows) == self.drive.run.instance.spec.nnodes, "C2: no part of a gang starts"
 
     def C4_the_journal_has_it_before_it_is_sent(self) -> None:
         assert self.journal is not None
@@ -358,11 +410,11 @@ class RunMachine(RuleBasedStateMachine):
     def C2_nobody_starts_before_all_are_prepared(self) -> None:
         """In this very run and epoch; a life of which the run cannot know yet will refuse."""
         meant = (self.drive.run.id, self.drive.run.epoch)
-        assert all(s.prepared_in == meant or not self._is_meant(s) for s in self.supervisors)
+        assert all(s.prepared_in == meant or not self._is_meant(s) for s in self.gang)
 
     def C5_C6_nothing_loads_and_all_are_fresh(self) -> None:
         run = self.drive.run
-        for row, supervisor in zip(run.rows, self.supervisors, strict=True):
+        for row, supervisor in zip(run.rows, self.gang, strict=True):
             assert row.heartbeat is not None
             assert self.now - row.heartbeat.received_at <= 9.0, "fresh"
             assert row.heartbeat.epoch == run.epoch, "of this epoch"
@@ -375,7 +427,7 @@ class RunMachine(RuleBasedStateMachine):
         if close.outcome is Outcome.SUSPENDED:
             return
         run = self.drive.run
-        for row, supervisor in zip(run.rows, self.supervisors, strict=True):
+        for row, supervisor in zip(run.rows, self.gang, strict=True):
             started = supervisor.started_in == (run.id, run.epoch)
             if self._is_meant(supervisor) and supervisor.frozen_by == run.id and not started:
                 assert row.key in self.named, f"{row.address} is frozen and nobody was told"
@@ -395,10 +447,11 @@ class RunMachine(RuleBasedStateMachine):
     # --- who is who -----------------------------------------------------------------------------------------
 
     def _supervisor(self, send: Send) -> ModelledSupervisor:
-        return self.supervisors[[row.key for row in self.drive.run.rows].index(send.member)]
+        return self.gang[[row.key for row in self.drive.run.rows].index(send.member)]
 
     def _at(self, rank: int) -> ModelledSupervisor | None:
-        return self.supervisors[rank] if rank < len(self.supervisors) else None
+        """Of those who have a place."""
+        return self.supervisors[rank] if rank < len(self.instance.members) else None
 
     def _is_registered(self, supervisor: ModelledSupervisor) -> bool:
         member = self.instance.members[supervisor.rank]

@@ -24,12 +24,15 @@ from supervisor.wire import EndpointStatus, ErrorCode, Step
 from tests.unit.controller_gang import (
     FAULT,
     INSTANCE_SETTINGS,
+    REJOIN,
     SETTINGS,
     SILENT,
     Drive,
     Told,
     assembled,
     fresh_budget,
+    joined,
+    registration,
     seen,
     serving,
 )
@@ -63,7 +66,7 @@ def loaded(drive: Drive, instance: Instance | None = None) -> Instance:
     kept = instance or drive.run.instance
     for action in drive.actions:
         if isinstance(action, EpochBegins):
-            kept = begin_epoch(kept, action.epoch)
+            kept = begin_epoch(kept, action.epoch, action.lives)
     return codec.decode_instance(codec.encode_instance(kept, Clocks(drive.now, 0.0)), Clocks(NOW, 1.0))
 
 
@@ -351,3 +354,11 @@ def test_a_run_that_was_only_promised_is_opened_on_the_instance_as_it_is_now() -
     assert (opened.run.id, opened.run.cause, opened.run.step) == ("promised", OPERATOR, RunStep.PROBE)
     assert (opened.run.opened_at, opened.run.epoch) == (NOW, 5)
     assert [row.may_be_frozen for row in opened.run.rows] == [False, False]
+
+
+def test_it_is_not_resumed_with_a_part_of_a_gang_that_has_started_over() -> None:
+    drive = killed_in(RunStep.PREPARE)
+    over = joined(drive.run.instance, registration(0, 3, boot_id="boot-0-2"), now=drive.now + 11)
+    again = resumed(drive, over, REJOIN)
+    assert again.run.outcome is Outcome.ABORTED
+    assert again.sent() == []

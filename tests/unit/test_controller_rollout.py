@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.model.budget import Budget, BudgetKey
-from controller.model.instance import reconfigure
+from controller.model.relaunch.effects import changed
 from controller.model.relaunch.exchange import (
     Accepted,
     Answer,
@@ -75,7 +75,7 @@ def test_it_is_the_instance_s_once_all_have_taken_it_and_before_the_first_start(
     kinds = [type(action) for action in drive.actions]
     assert kinds.index(ConfigurationTaken) < kinds.index(EpochBegins)
     (taken,) = [action for action in drive.actions if isinstance(action, ConfigurationTaken)]
-    assert reconfigure(serving(), taken.config_digest).spec.config_digest == NEW
+    assert changed(serving(), taken, 0.0).spec.config_digest == NEW
 
 
 def test_what_fails_from_then_on_is_counted_for_the_new_configuration() -> None:

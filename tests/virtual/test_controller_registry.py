@@ -10,7 +10,7 @@ from controller.budgets import KEPT as BUDGETS_KEPT
 from controller.events import EventLog
 from controller.model.assembly import Joined
 from controller.model.budget import Budget, BudgetKey, spend_run
-from controller.model.instance import InstanceStatus, activate, begin_epoch
+from controller.model.instance import InstanceStatus, activate
 from controller.model.member import Member
 from controller.model.selection import ENGINE_RELAUNCH
 from controller.model.wanted import Wanted
@@ -21,7 +21,7 @@ from controller.store.base import Loaded
 from controller.store.memory import MemoryStore
 from controller.terms import Terms
 from supervisor.wire import EndpointStatus, RegisterMsg
-from tests.unit.controller_gang import FAULT, SILENT, registration, seen
+from tests.unit.controller_gang import FAULT, SILENT, begun, registration, seen
 
 SILENT_SEC = 11.0
 
@@ -79,7 +79,7 @@ async def test_a_run_that_waits_for_its_turn_lets_the_instance_only_go_out_of_ro
     here = registry()
     entry = here.of_key(register(here, registration(0, nnodes=1), 0.0).instance.key)
     assert entry is not None
-    entry.instance = activate(begin_epoch(entry.instance, 1), "normal", 0.0)
+    entry.instance = activate(begun(entry.instance, 1), "normal", 0.0)
     here.open(entry, Wanted(ENGINE_RELAUNCH, FAULT), 1.0)
     member = entry.instance.members[0].key
     for status, expected in (

@@ -32,10 +32,10 @@ def changed(instance: Instance, action: Action, now: float) -> Instance:
     match action:
         case InstanceInactive(reason):
             return instances.deactivate(instance, reason, now)
-        case EpochBegins(epoch, _):
-            return instances.begin_epoch(instance, epoch)
-        case ConfigurationTaken(digest, _):
-            return instances.reconfigure(instance, digest)
+        case EpochBegins(epoch, lives, _):
+            return instances.begin_epoch(instance, epoch, lives)
+        case ConfigurationTaken(digest, instead_of, _):
+            return instances.reconfigure(instance, digest, instead_of)
         case EpochAbandoned(_):
             return instances.abandon(instance, now)
         case InstanceHeld(held):

@@ -7,11 +7,12 @@ before the effect (C4).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from controller.model.budget import Budget
-from controller.model.instance import Hold
+from controller.model.instance import GangSpec, Hold
 from controller.model.member import Member, MemberKey, Observation
 from controller.model.relaunch.run import Cause, Outcome, RunRecord
 from supervisor.wire import EngineRestartMsg, ErrorCode, RecoveryState, StartCmdMsg, Step, StopMsg
@@ -136,7 +137,7 @@ class CancelKind(StrEnum):
     """A graver fault; has no effect once prepare was sent."""
     DELETED = "deleted"
     OVERTAKEN = "overtaken"
-    """An operator wants something else, and another run sees to it."""
+    """Something else is wanted, and another run sees to it: by an operator, or by a rollout that has begun."""
     SUSPEND = "suspend"
     """A shutdown with a durable store: the next leader resumes."""
 
@@ -196,6 +197,8 @@ class EpochBegins:
     """The first `start` of this epoch follows: `instance.begin_epoch`."""
 
     epoch: int
+    lives: Mapping[MemberKey, str | None]
+    """Who is started, in which boot."""
     reason: str
 
 
@@ -204,6 +207,8 @@ class ConfigurationTaken:
     """`instance.reconfigure`: what all members have in force from now on."""
 
     config_digest: str
+    instead_of: GangSpec
+    """With the configuration that the run found."""
     reason: str
 
 

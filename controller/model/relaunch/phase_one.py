@@ -204,11 +204,12 @@ def _enter_start(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
     run = replace(run, rejoin_until=None)
     run, journal = enter(run, RunStep.START, now, lasts=lasts, reason=reason)
     digest = run.cause.config_digest
+    begins = EpochBegins(run.epoch, {row.key: row.member.boot_id for row in run.rows}, reason)
     if digest is None:
-        return run, (*journal, EpochBegins(run.epoch, reason))
+        return run, (*journal, begins)
     # What fails from here on is the new configuration's.
     run = replace(run, budget=Budget(BudgetKey(run.instance.key, digest)))
-    return run, (*journal, ConfigurationTaken(digest, run.cause.text), EpochBegins(run.epoch, reason))
+    return run, (*journal, ConfigurationTaken(digest, run.instance.spec, run.cause.text), begins)
 
 
 def _hopeless(run: Run) -> str | None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.model.assembly import missing
 from controller.model.instance import Instance
 from controller.model.member import Member, MemberKey, same_boot
 from controller.model.relaunch.answers import life_over
 from controller.model.relaunch.dispatch import enter
-from controller.model.relaunch.ending import close
+from controller.model.relaunch.ending import clean_up, close
 from controller.model.relaunch.exchange import Action
 from controller.model.relaunch.holding import enter_hold
 from controller.model.relaunch.phase_one import enter_probe
@@ -48,6 +49,9 @@ def go_on(run: Run, record: RunRecord, now: float) -> tuple[Run, tuple[Action, .
         return close(replace(run, members=rows), Outcome.OBSOLETE, message, now)
     if run.cause.reason is RunReason.HOLD:
         return enter_hold(run, now)
+    if len(run.instance.members) < run.instance.spec.nnodes:
+        # The gang has started over with another configuration since: it is assembled once all are here.
+        return clean_up(run, Outcome.ABORTED, missing(run.instance), now)
     # The epoch begins before the first start: where it has not, nobody was started.
     is_before_start = record.step is RunStep.START and run.instance.epoch != record.epoch
     if record.step in ASKS_ANEW or is_before_start:
