@@ -39,7 +39,7 @@ class EngineRelaunch:
     async def execute(self, recovery: Recovery) -> Outcome:
         """One run, from its journal row to its end, in its turn. Its failure is phase 2, and nothing beyond it.
 
-        Who waits for containers starts nothing: its turn is another's meanwhile.
+        Who starts nothing needs no turn: a hold, and a run that waits for containers.
 
         Cancelled, it stops at once and then, shielded and for CLEANUP_SEC at most, sends abort to every
         supervisor that may be frozen by it and has not started (S07). With a durable store nothing is sent:
@@ -52,28 +52,25 @@ class EngineRelaunch:
         kind = CancelKind.SUSPEND if self._leadership.store.durable else CancelKind.ABORT
         cancel = Cancel(kind, "the controller stops")
         try:
-            if await self._its_turn_comes(recovery, execution, turn):
-                try:
-                    await execution.begin()
-                    await execution.finish()
-                finally:
-                    turn.give_back()
+            if await self._begins(recovery, execution):
+                await execution.finish()
             elif recovery.withdrawn is not None:
                 cancel = recovery.withdrawn
         except Exception:
             cancel = Cancel(CancelKind.ABORT, "the run itself broke, by a bug of the controller")
             raise
         finally:
+            turn.give_back()
             if not self._leadership.is_lost:
                 with trio.move_on_after(CLEANUP_SEC + GRACE_SEC, shield=True):
                     await execution.end(cancel)
                 execution.close()
         return execution.outcome
 
-    async def _its_turn_comes(self, recovery: Recovery, execution: RunExecution, turn: Turn) -> bool:
-        """False if the recovery was withdrawn before. Cancelled, it has no turn."""
+    async def _begins(self, recovery: Recovery, execution: RunExecution) -> bool:
+        """False if the recovery was withdrawn before."""
         with recovery.scope:
             await execution.promise()
-            await turn.take()
+            await execution.begin()
             return True
         return False

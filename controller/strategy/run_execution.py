@@ -78,16 +78,27 @@ class RunExecution:
             await self._journal.insist(partial(self._save_run, row))
 
     async def begin(self) -> None:
-        """Open the run on the instance as it is now, after whatever came while it waited for its turn."""
-        self._open(await self._journal.insist(self._registry.terms.claim))
+        """Open the run in its turn, if it needs one, on the instance as it is then, whatever came while it waited.
 
-    def _open(self, term: int) -> None:
+        Cancelled, it is not opened.
+        """
+        while True:
+            opened = self._opening(await self._journal.insist(self._registry.terms.claim))
+            if self._turn.is_taken or not plan.has_turn(opened[0]):
+                break
+            await self._turn.take()
+        self._open(*opened)
+
+    def _open(self, run: Run, actions: Iterable[Action]) -> None:
+        self._recovery.inbox.forget_observations()
+        self._adopt(run, actions)
+
+    def _opening(self, term: int) -> tuple[Run, tuple[Action, ...]]:
         registry, recovery = self._registry, self._recovery
-        recovery.inbox.forget_observations()
         instance = registry.under_recovery(recovery.instance).instance
         now, budget, policy = trio.current_time(), registry.budgets.of(instance), registry.policy
         if recovery.record is not None:
-            run, actions = plan.resume_run(
+            return plan.resume_run(
                 instance,
                 recovery.record,
                 term=term,
@@ -97,19 +108,17 @@ class RunExecution:
                 no_phase_two=self._why_no_phase_two(),
                 now=now,
             )
-        else:
-            run, actions = plan.open_run(
-                instance,
-                recovery.cause,
-                run_id=recovery.run_id,
-                term=term,
-                budget=budget,
-                settings=policy.relaunch,
-                instance_settings=policy.instance,
-                no_phase_two=self._why_no_phase_two(),
-                now=now,
-            )
-        self._adopt(run, actions)
+        return plan.open_run(
+            instance,
+            recovery.cause,
+            run_id=recovery.run_id,
+            term=term,
+            budget=budget,
+            settings=policy.relaunch,
+            instance_settings=policy.instance,
+            no_phase_two=self._why_no_phase_two(),
+            now=now,
+        )
 
     async def finish(self) -> None:
         """Until the run is closed.
@@ -128,7 +137,7 @@ class RunExecution:
     async def end(self, cancel: Cancel) -> None:
         """Close the run by `cancel` if it is still open, CLEANUP_SEC later whatever was answered."""
         if self._run is None:
-            self._open(self._registry.terms.current)
+            self._open(*self._opening(self._registry.terms.current))
             # Whoever reported while it waited may have frozen itself.
             for fault in self._recovery.inbox.faults():
                 self._step(fault)

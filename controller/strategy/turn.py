@@ -10,14 +10,14 @@ class Turn:
 
     def __init__(self, turns: trio.Semaphore) -> None:
         self._turns = turns
-        self._is_taken = False
+        self.is_taken = False
 
     async def take(self) -> None:
         """Cancelled, it is not taken."""
         await self._turns.acquire()
-        self._is_taken = True
+        self.is_taken = True
 
     def give_back(self) -> None:
-        if self._is_taken:
-            self._is_taken = False
+        if self.is_taken:
+            self.is_taken = False
             self._turns.release()

@@ -170,3 +170,36 @@ async def test_a_gang_that_lost_a_member_while_it_waited_is_not_started_in_part(
         world.network.heal(gang[1].ip, "controller")
         world.network.heal("controller", gang[1].ip)
         await world.until_active("job")
+
+
+async def test_a_hold_starts_nothing_and_waits_for_nobody(autojump_clock: MockClock) -> None:
+    async with open_world(Policy(max_concurrent_runs=1)) as world:
+        slow, held = world.add_gang("slow"), world.add_gang("held")
+        await world.until_active("slow")
+        instance = await world.until_active("held")
+        for fake in slow:
+            fake.change(load_sec=LOAD_SEC)
+        slow[0].kill_engine()
+        await world.until(lambda: len(world.did("start")) == 6)
+        answer = await world.client.post(f"/v1/instances/{instance.id}/hold")
+        assert answer.status_code == 202
+        await world.until(lambda: not any(fake.engine_alive for fake in held), within=5)
+        assert world.instance("held").status is not InstanceStatus.ACTIVE
+
+
+@pytest.mark.parametrize("lost", OnMemberLost)
+async def test_who_has_lost_a_member_waits_for_it_and_not_for_a_turn(
+    autojump_clock: MockClock, lost: OnMemberLost
+) -> None:
+    policy = Policy(max_concurrent_runs=1, relaunch=RelaunchSettings(on_member_lost=lost))
+    async with open_world(policy) as world:
+        slow, gone = world.add_gang("slow"), world.add_gang("gone")
+        await world.until_active("slow")
+        await world.until_active("gone")
+        for fake in slow:
+            fake.change(load_sec=LOAD_SEC)
+        slow[0].kill_engine()
+        await world.until(lambda: len(world.did("start")) == 6)
+        gone[0].kill_container()
+        await world.until(lambda: any(run.step in LOST_STEPS for run in world.it.registry.recoveries()), within=20)
+        await world.until(lambda: not gone[1].engine_alive, within=5)

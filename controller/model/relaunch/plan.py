@@ -75,6 +75,9 @@ CHECKS: dict[RunStep, Callable[[Run, float], Moved]] = {
 }
 
 
+TURNLESS = frozenset(
+    {RunStep.PUT_OFF, RunStep.HOLD, RunStep.REJOIN, RunStep.PHASE2, RunStep.CLEANUP, RunStep.CLOSED}
+)
 ASKED_FOR = frozenset({RunReason.ASSEMBLE, RunReason.HOLD})
 ASK_ALL = "can every member be reached?"
 
@@ -215,8 +218,9 @@ def deadline(run: Run) -> float | None:
 
 
 def has_turn(run: Run) -> bool:
-    """One of the fleet's; who waits for containers, or for others, starts nothing, and leaves it to another."""
-    return run.step not in (RunStep.PUT_OFF, RunStep.REJOIN, RunStep.PHASE2)
+    """One of the fleet's. Who only stops engines, or waits for containers or others, starts nothing and leaves it to
+    another."""
+    return run.step not in TURNLESS
 
 
 def wants_turn(run: Run) -> bool:
