@@ -228,6 +228,7 @@ class Registry(Roster):
             return 0.0
         waits = self.fleet.put_off(entry.instance, self.ahead_of(recovery), now)
         return waits.until - now if waits else 0.0
+
     def broke(self, recovery: Recovery, why: str) -> None:
         """Its own code has failed. The instance is held, or the same would break again and again.
 

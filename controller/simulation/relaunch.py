@@ -12,6 +12,7 @@ from controller.model.member import Observation
 from controller.model.relaunch import dispatch, exchange, plan
 from controller.model.relaunch.effects import changed, undelivered
 from controller.model.relaunch.exchange import Action, Answer, Answered, Close, Event, Send
+from controller.model.relaunch.opening import new_run
 from controller.model.relaunch.run import Cause, Run
 from controller.model.relaunch.view import view
 from controller.model.wanted import came_of
@@ -62,7 +63,8 @@ class Relaunch:
         registry, recovery = self._registry, self.recovery
         recovery.inbox.forget_observations()
         instance = registry.under_recovery(recovery.instance).instance
-        run, actions = plan.open_run(
+        now = self._now()
+        run = new_run(
             instance,
             recovery.cause,
             run_id=recovery.run_id,
@@ -71,9 +73,9 @@ class Relaunch:
             settings=registry.policy.relaunch,
             instance_settings=registry.policy.instance,
             no_phase_two=self._why_no_phase_two(),
-            now=self._now(),
+            now=now,
         )
-        self._adopt(run, actions)
+        self._adopt(*plan.open_run(run, now))
 
     def drain_inbox(self) -> bool:
         """False if nothing was there."""

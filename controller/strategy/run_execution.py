@@ -21,6 +21,7 @@ from controller.model.relaunch import exchange, plan
 from controller.model.relaunch.dispatch import postpone
 from controller.model.relaunch.effects import changed, undelivered
 from controller.model.relaunch.exchange import Action, Answer, Answered, Cancel, Close, Event, Send
+from controller.model.relaunch.opening import new_run, recorded_run
 from controller.model.relaunch.promise import PROMISED, promise
 from controller.model.relaunch.run import GOOD_ENDS, Cause, Run, RunRecord, RunStep
 from controller.model.verdict import why_not_ready
@@ -94,11 +95,16 @@ class RunExecution:
         self._adopt(run, actions)
 
     def _opening(self, term: int) -> tuple[Run, tuple[Action, ...]]:
+        record, now = self._recovery.record, trio.current_time()
+        run = self._unopened(term, now)
+        return plan.open_run(run, now) if record is None else plan.resume_run(run, record, now)
+
+    def _unopened(self, term: int, now: float) -> Run:
         registry, recovery = self._registry, self._recovery
         instance = registry.under_recovery(recovery.instance).instance
-        now, budget, policy = trio.current_time(), registry.budgets.of(instance), registry.policy
+        budget, policy = registry.budgets.of(instance), registry.policy
         if recovery.record is not None:
-            return plan.resume_run(
+            return recorded_run(
                 instance,
                 recovery.record,
                 term=term,
@@ -108,7 +114,7 @@ class RunExecution:
                 no_phase_two=self._why_no_phase_two(),
                 now=now,
             )
-        return plan.open_run(
+        return new_run(
             instance,
             recovery.cause,
             run_id=recovery.run_id,
@@ -137,13 +143,9 @@ class RunExecution:
     async def end(self, cancel: Cancel) -> None:
         """Close the run by `cancel` if it is still open, CLEANUP_SEC later whatever was answered."""
         if self._run is None:
-            self._open(*self._opening(self._registry.terms.current))
-            # Whoever reported while it waited may have frozen itself.
-            for fault in self._recovery.inbox.faults():
-                self._step(fault)
-        if self._is_over:
-            return
-        if self._opened.outcome is None:
+            now, reported = trio.current_time(), self._recovery.inbox.faults()
+            self._open(*plan.withdraw(self._unopened(self._registry.terms.current, now), cancel, reported, now))
+        elif self._opened.outcome is None:
             # What was decided and not begun must not begin any more.
             self._waiting.clear()
             self._recovery.inbox.clear()

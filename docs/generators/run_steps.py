@@ -39,6 +39,7 @@ from controller.model.relaunch.exchange import (
     TurnCame,
     Unreachable,
 )
+from controller.model.relaunch.opening import new_run
 from controller.model.relaunch.rejoin import is_paid
 from controller.model.relaunch.run import Cause, Progress, PutOff, Run, RunReason, RunStep, Stage
 from controller.model.settings import FleetSettings, InstanceSettings, RelaunchSettings
@@ -117,7 +118,7 @@ def _openings() -> Iterator[tuple[Run, tuple[Action, ...]]]:
     runs += [(gang, Cause(RunReason.FAULT, "the canary failed", endpoint_abnormal=True, canary=True), 0)]
     runs += [(members, fault, spent) for members in (gang, unextended) for spent in (0, LIMIT - 1, LIMIT)]
     for instance, cause, spent in runs:
-        yield plan.open_run(
+        run = new_run(
             instance,
             cause,
             run_id="run",
@@ -127,6 +128,7 @@ def _openings() -> Iterator[tuple[Run, tuple[Action, ...]]]:
             instance_settings=INSTANCE_SETTINGS,
             now=0.0,
         )
+        yield plan.open_run(run, 0.0)
 
 
 def _instance(features: tuple[str, ...] = FEATURES, *, whole: bool = True) -> Instance:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
 
@@ -23,6 +24,7 @@ from controller.model.relaunch.exchange import (
     Close,
     Emit,
     Event,
+    Fault,
     Heartbeat,
     Level,
     MemberSilent,
@@ -35,6 +37,7 @@ from controller.model.relaunch.exchange import (
     TurnCame,
     Unreachable,
 )
+from controller.model.relaunch.opening import new_run, recorded_run
 from controller.model.relaunch.run import Cause, Run, RunReason, RunRecord, RunStep
 from controller.model.settings import InstanceSettings, OnMemberLost, RelaunchSettings
 from supervisor.wire import (
@@ -193,7 +196,7 @@ class Drive:
         for member in instance.members if heard else ():
             if member.observation:
                 instance = observe(instance, member.key, replace(member.observation, received_at=now))
-        run, actions = plan.open_run(
+        run = new_run(
             instance,
             cause,
             run_id=run_id,
@@ -203,10 +206,40 @@ class Drive:
             instance_settings=INSTANCE_SETTINGS,
             now=now,
         )
+        run, actions = plan.open_run(run, now)
         drive = cls(run, now)
         drive._keep(actions)
         if plan.wants_turn(run):
             drive.step(TurnCame())
+        return drive
+
+    @classmethod
+    def withdraw(
+        cls,
+        instance: Instance,
+        cause: Cause,
+        cancel: Cancel,
+        reported: Iterable[Fault] = (),
+        *,
+        budget: Budget | None = None,
+        settings: RelaunchSettings = SETTINGS,
+        now: float = 100.0,
+        run_id: str = "run-1",
+    ) -> Drive:
+        """Before its turn has come."""
+        run = new_run(
+            instance,
+            cause,
+            run_id=run_id,
+            term=7,
+            budget=budget or fresh_budget(instance),
+            settings=settings,
+            instance_settings=INSTANCE_SETTINGS,
+            now=now,
+        )
+        run, actions = plan.withdraw(run, cancel, reported, now)
+        drive = cls(run, now)
+        drive._keep(actions)
         return drive
 
     @classmethod
@@ -220,7 +253,7 @@ class Drive:
         now: float = 100.0,
     ) -> Drive:
         """As another life of the controller does."""
-        run, actions = plan.resume_run(
+        run = recorded_run(
             instance,
             record,
             term=8,
@@ -229,6 +262,7 @@ class Drive:
             instance_settings=INSTANCE_SETTINGS,
             now=now,
         )
+        run, actions = plan.resume_run(run, record, now)
         drive = cls(run, now)
         drive._keep(actions)
         if plan.wants_turn(run):

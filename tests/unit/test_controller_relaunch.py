@@ -13,6 +13,7 @@ from controller.model.relaunch import plan
 from controller.model.relaunch.dispatch import record
 from controller.model.relaunch.exchange import (
     Accepted,
+    Cancel,
     CancelKind,
     Close,
     EpochAbandoned,
@@ -852,14 +853,48 @@ def test_a_refused_abort_is_followed_by_stop_and_a_refused_stop_is_an_error() ->
     assert "stale_epoch" in error.message
 
 
-def test_events_of_strangers_and_a_second_cancel_change_nothing() -> None:
+def test_events_of_strangers_change_nothing() -> None:
     drive = Drive.open(serving()).to(RunStep.PREPARE)
     stranger = replace(drive.key(0), node="#7")
     assert drive.step(MemberSilent(stranger)) == ()
+
+
+def test_a_second_cancel_asks_once_more_who_has_not_answered_the_first() -> None:
+    drive = Drive.open(serving()).to(RunStep.PREPARE)
     drive.cancel(CancelKind.ABORT)
-    assert drive.cancel(CancelKind.ABORT) == ()
-    assert drive.cancel(CancelKind.SUSPEND) == ()
+    drive.answer(0, drive.willing(0, drive.pending[drive.key(0)].request))
+    again = drive.cancel(CancelKind.ABORT)
+    assert [action.member for action in again if isinstance(action, Send)] == [drive.key(1)]
     assert drive.run_step() is RunStep.CLEANUP
+    drive.answer_all()
+    assert drive.run.outcome is Outcome.ABORTED
+    assert drive.errors() == []
+
+
+def test_a_clean_up_that_a_controller_cannot_end_is_the_next_one_s() -> None:
+    drive = Drive.open(serving()).to(RunStep.PREPARE)
+    drive.cancel(CancelKind.ABORT)
+    (row, closed) = drive.cancel(CancelKind.SUSPEND)
+    assert isinstance(row, Journal)
+    assert (row.record.step, row.record.closing, row.record.is_open) == (RunStep.CLEANUP, Outcome.ABORTED, True)
+    assert closed == Close(Outcome.SUSPENDED, "suspend for a test")
+
+
+def test_a_run_that_is_withdrawn_before_its_turn_tells_its_reporters_and_nobody_else() -> None:
+    reported = [Fault(serving().members[1].key, 4, "killed")]
+    drive = Drive.withdraw(serving(), FAULT, Cancel(CancelKind.PREEMPT, "a graver fault"), reported)
+    assert drive.sent() == [("#1", "abort")]
+    drive.answer_all()
+    assert drive.run.outcome is Outcome.ABORTED
+    assert not any(isinstance(action, InstanceInactive | EpochBegins | SaveBudget) for action in drive.actions)
+
+
+def test_a_run_that_a_stopping_controller_has_not_opened_is_the_next_one_s_to_open() -> None:
+    drive = Drive.withdraw(serving(), FAULT, Cancel(CancelKind.SUSPEND, "the controller stops"))
+    assert drive.sent() == []
+    (row,) = [action for action in drive.actions if isinstance(action, Journal)]
+    assert (row.record.step, row.record.is_open) == (RunStep.OPEN, True)
+    assert Drive.resume(serving(), row.record).run_step() is RunStep.PROBE
 
 
 def test_the_same_registration_again_is_no_new_boot() -> None:

@@ -100,13 +100,7 @@ class RunMachine(RuleBasedStateMachine):
         self._open(cause, heard=not lost)
 
     def _open(self, cause: Cause, *, heard: bool = False) -> None:
-        self.runs += 1
-        self.gang = self.supervisors
-        self.deposed = False
-        self.journal: Journal | None = None
-        self.answered_sends: list[Answered] = []
-        self.on_the_way: dict[int, Observation] = {}
-        self.follow: Cause | None = None
+        self._another_run()
         self.drive = Drive.open(
             self.instance,
             cause,
@@ -116,6 +110,43 @@ class RunMachine(RuleBasedStateMachine):
             heard=heard,
             run_id=f"run-{self.runs}",
         )
+        self._look(tuple(self.drive.actions))
+
+    def _another_run(self) -> None:
+        self.runs += 1
+        self.gang = self.supervisors[: len(self.instance.members)]
+        self.deposed = False
+        self.journal: Journal | None = None
+        self.answered_sends: list[Answered] = []
+        self.on_the_way: dict[int, Observation] = {}
+        self.follow: Cause | None = None
+
+    @precondition(lambda self: not self._running())
+    @rule(kind=st.sampled_from(CancelKind), ranks=st.sets(RANKS))
+    def a_run_is_withdrawn_before_its_turn(self, kind: CancelKind, ranks: set[int]) -> None:
+        """It was wanted, and some reported a death meanwhile and froze themselves for it."""
+        needed = self.follow or run_needed(self.instance, self.settings)
+        if needed is None:
+            return
+        self._another_run()
+        reported = []
+        for rank in ranks:
+            supervisor = self._at(rank)
+            if supervisor and supervisor.alive and self._is_registered(supervisor) and self._takes_part(rank):
+                supervisor.status = EndpointStatus.ABNORMAL
+                supervisor.frozen, supervisor.frozen_by = True, f"run-{self.runs}"
+                reported.append(Fault(self.instance.members[rank].key, supervisor.epoch, "killed"))
+        self.drive = Drive.withdraw(
+            self.instance,
+            needed,
+            Cancel(kind, f"{kind} for a test"),
+            reported,
+            budget=self.budget,
+            settings=self.settings,
+            now=self.now,
+            run_id=f"run-{self.runs}",
+        )
+        assert not self._running() or self.drive.run_step() is RunStep.CLEANUP
         self._look(tuple(self.drive.actions))
 
     @precondition(lambda self: not self._running())
@@ -248,13 +279,15 @@ class RunMachine(RuleBasedStateMachine):
         if (supervisor := self._at(rank)) and supervisor.alive and not self._is_registered(supervisor):
             self._registers(supervisor, accepted)
 
-    @rule(nnodes=st.integers(1, 3), reported=st.booleans(), now=RARELY)
-    def a_new_configuration_begins(self, nnodes: int, reported: bool, now: bool) -> None:
-        """Nobody of the old one lives, and the first pod of the new one registers: the registry overtakes the run."""
+    @rule(nnodes=st.integers(1, 3), dead=st.sets(RANKS), reported=st.booleans(), now=RARELY)
+    def a_new_configuration_begins(self, nnodes: int, dead: set[int], reported: bool, now: bool) -> None:
+        """Nobody of the old one is heard, and a pod of the new one registers: the registry overtakes the run."""
         if not now:
             return
         for old in self.supervisors:
-            old.alive = False
+            if old.rank in {0, *dead}:
+                old.alive = old.frozen = False
+                old.frozen_by = None
         self.configurations += 1
         self.on_the_way.clear()
         self.now += 11.0
@@ -306,6 +339,7 @@ class RunMachine(RuleBasedStateMachine):
         touched = self.drive.run.prepare_sent
         step = self.drive.run.step
         self._feed(Cancel(kind, f"{kind} for a test"))
+        assert kind is not CancelKind.SUSPEND or not self._running(), "a controller that stops waits for no answer"
         if kind is CancelKind.PREEMPT and touched:
             assert self.drive.run.step is step, "not preemptible"
 
@@ -456,6 +490,9 @@ class RunMachine(RuleBasedStateMachine):
     def _is_registered(self, supervisor: ModelledSupervisor) -> bool:
         member = self.instance.members[supervisor.rank]
         return member.boot_id == supervisor.boot_id and not member.superseded
+
+    def _takes_part(self, rank: int) -> bool:
+        return self.instance.members[rank].in_epoch
 
     def _is_meant(self, supervisor: ModelledSupervisor) -> bool:
         """The run means this life of it."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from controller.model.instance import InstanceStatus
-from controller.model.settings import OnMemberLost, RelaunchSettings
+from controller.model.settings import OnMemberLost, RelaunchSettings, StrategySettings
 from controller.policy import Policy
 from supervisor import wire
 from tests.support.controller_world import World, open_world
 from tests.support.fake_supervisor import FakeSupervisor, Script
+from tests.support.killed_journal import journal_in
 
 # httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
@@ -203,3 +206,58 @@ async def test_who_has_lost_a_member_waits_for_it_and_not_for_a_turn(
         gone[0].kill_container()
         await world.until(lambda: any(run.step in LOST_STEPS for run in world.it.registry.recoveries()), within=20)
         await world.until(lambda: not gone[1].engine_alive, within=5)
+
+
+@pytest.mark.parametrize("is_reported", [True, False])
+async def test_a_run_that_gives_way_in_the_queue_while_a_member_is_lost_is_closed(
+    autojump_clock: MockClock, tmp_path: Path, is_reported: bool
+) -> None:
+    switches = StrategySettings(switches=frozenset({"enable_elastic_scaling"}))
+    policy = Policy(max_concurrent_runs=1, strategies=switches)
+    async with open_world(policy, elect=journal_in(tmp_path)) as world:
+        slow, job = world.add_gang("slow"), world.add_gang("job", role="decode")
+        await world.until_active("slow")
+        instance = await world.until_active("job")
+        for fake in slow:
+            fake.change(load_sec=LOAD_SEC)
+        slow[0].kill_engine()
+        await world.until(lambda: len(world.did("start")) == 6)
+        assert (await world.client.post(f"/v1/instances/{instance.id}/relaunch")).status_code == 202
+        (run_id,) = [run.run_id for run in world.it.registry.recoveries() if run.step == "queued"]
+        if is_reported:
+            job[0].kill_engine()
+            await world.until(lambda: job[0].is_frozen)
+        job[1].change(container_restart_sec=None)
+        job[1].kill_container()
+        await trio.sleep(20)
+        fault = wire.HardwareFaultMsg(fault_code=7, fault_level="L5", pod_ip=job[1].ip)
+        began = trio.current_time()
+        await world.client.post("/controller/report_hardware_fault", content=wire.encode(fault))
+        await world.until(lambda: any(view.id == run_id for view in world.it.registry.closed_runs), within=5)
+        (closed,) = [view for view in world.it.registry.closed_runs if view.id == run_id]
+        assert (closed.outcome, [step.name for step in closed.steps]) == ("aborted", ["cleanup"] if is_reported else [])
+        assert {who for who, _ in world.did("abort", since=began)} == ({job[0].ip} if is_reported else set())
+        with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as journal:
+            assert journal.execute("select open from runs where run_id = ?", (run_id,)).fetchall() == [(0,)]
+
+
+async def test_a_run_that_waits_for_its_turn_is_opened_by_the_next_life(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with open_world(Policy(max_concurrent_runs=1), elect=journal_in(tmp_path)) as world:
+        slow, waiting = world.add_gang("slow"), world.add_gang("waiting")
+        await world.until_active("slow")
+        await world.until_active("waiting")
+        for fake in slow:
+            fake.change(load_sec=LOAD_SEC)
+        slow[0].kill_engine()
+        await world.until(lambda: len(world.did("start")) == 6)
+        waiting[0].kill_engine()
+        await world.until(lambda: waiting[0].is_frozen)
+        run_id = await queued_run(world)
+        await world.stop_controller()
+        assert world.did("abort") == []
+        await world.start_controller()
+        await world.until_active("waiting", epoch=2)
+        assert [fake.boots for fake in waiting] == [1, 1]
+        assert run_id in [view.id for view in world.it.registry.closed_runs]

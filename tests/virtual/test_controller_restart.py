@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -10,6 +13,7 @@ from controller.model.instance import InstanceStatus
 from supervisor.wire import EndpointStatus
 from tests.support.controller_world import open_world
 from tests.support.fake_supervisor import Script
+from tests.support.killed_journal import journal_in
 
 # httpx leaves its generators to the garbage collector when a request is cut off or a stream is left early.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
@@ -85,6 +89,29 @@ async def test_a_member_that_restarted_meanwhile_is_a_member_lost(autojump_clock
         await world.until_active(epoch=2)
         # Whoever comes first decides how: the survivor gives its engine up, or its container restarts too.
         assert all(fake.epoch == 2 and fake.status is EndpointStatus.NORMAL for fake in gang)
+
+
+@pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "in memory"])
+async def test_a_stop_in_the_middle_of_a_clean_up_leaves_nobody_untold(
+    autojump_clock: MockClock, tmp_path: Path, is_durable: bool
+) -> None:
+    async with open_world(elect=journal_in(tmp_path) if is_durable else None) as world:
+        gang = world.add_gang(script=Script(prepare_sec=30.0))
+        await world.until_active()
+        gang[0].kill_engine()
+        await world.until(lambda: all(fake.did("prepare")[1:] for fake in gang))
+        (recovery,) = world.it.registry.recoveries()
+        for fake in gang:
+            fake.change(hang=frozenset({"abort"}))
+        world.nursery.start_soon(partial(world.client.post, f"/v1/relaunches/{recovery.run_id}/abort", timeout=None))
+        await world.until(lambda: len(world.did("hangs:abort")) == 2)
+        for fake in gang:
+            fake.change(hang=frozenset())
+        await world.stop_controller()
+        await world.start_controller()
+        await world.until(lambda: len(world.did("abort")) == 2, within=5)
+        if is_durable:
+            await world.until(lambda: [run.outcome for run in world.it.registry.closed_runs] == ["aborted", "done"])
 
 
 async def test_silence_of_all_deletes_after_five_minutes_and_asks_first(autojump_clock: MockClock) -> None:

@@ -170,6 +170,15 @@ def again(run: Run, row: Progress, now: float) -> Progress:
     return replace(row, outstanding=None, due=max(now, row.sent_at + run.settings.retry_gap_sec))
 
 
+def asked_once_more(run: Run, now: float) -> Run:
+    """Who was asked and has not answered: whoever waited for the answers may wait no more."""
+    rows = {
+        key: row if row.outstanding is None else replace(row, outstanding=None, due=now)
+        for key, row in run.members.items()
+    }
+    return replace(run, members=rows)
+
+
 def settled(row: Progress) -> Progress:
     """Nothing more to be sent in this step."""
     return replace(row, outstanding=None, due=None)

@@ -1,6 +1,6 @@
 """The pure machine of one relaunch run: the door that shells use.
 
-    run, actions = open_run(...)
+    run, actions = open_run(new_run(...), now)
     while run.outcome is None:
         run, actions = step(run, event, now)     # and Tick when deadline(run) has come
 
@@ -11,18 +11,16 @@ Each action carries its reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from controller.model.assembly import missing
-from controller.model.budget import Budget, Granted, held, next_run
-from controller.model.instance import Hold, Holder, Instance
-from controller.model.member import Member, MemberKey
+from controller.model.budget import Granted, held, next_run
+from controller.model.instance import Hold, Holder
 from controller.model.need import lost_members
 from controller.model.relaunch import phase_one
 from controller.model.relaunch.answers import (
     compare_boot,
-    life_over,
     take_answer,
     take_fault,
     take_heartbeat,
@@ -30,7 +28,7 @@ from controller.model.relaunch.answers import (
     take_silence,
     told_boot,
 )
-from controller.model.relaunch.dispatch import put, record, send_due
+from controller.model.relaunch.dispatch import asked_once_more, put, record, send_due
 from controller.model.relaunch.ending import check_clean_up, clean_up, close, suspend
 from controller.model.relaunch.exchange import (
     Action,
@@ -56,9 +54,8 @@ from controller.model.relaunch.holding import check_hold, enter_hold
 from controller.model.relaunch.phase_one import Moved, enter_probe, stalls_at
 from controller.model.relaunch.phase_two import check_phase_two, enter_phase_two
 from controller.model.relaunch.rejoin import is_back, lose
-from controller.model.relaunch.resume import go_on, rows_of
-from controller.model.relaunch.run import Cause, Outcome, Progress, Run, RunReason, RunRecord, RunStep
-from controller.model.settings import InstanceSettings, RelaunchSettings
+from controller.model.relaunch.resume import go_on
+from controller.model.relaunch.run import Outcome, Progress, Run, RunReason, RunRecord, RunStep
 from supervisor.wire import ErrorCode
 
 CHECKS: dict[RunStep, Callable[[Run, float], Moved]] = {
@@ -75,47 +72,21 @@ CHECKS: dict[RunStep, Callable[[Run, float], Moved]] = {
 }
 
 
-TURNLESS = frozenset(
-    {RunStep.PUT_OFF, RunStep.HOLD, RunStep.REJOIN, RunStep.PHASE2, RunStep.CLEANUP, RunStep.CLOSED}
-)
+TURNLESS = frozenset({RunStep.PUT_OFF, RunStep.HOLD, RunStep.REJOIN, RunStep.PHASE2, RunStep.CLEANUP, RunStep.CLOSED})
 ASKED_FOR = frozenset({RunReason.ASSEMBLE, RunReason.HOLD})
 ASK_ALL = "can every member be reached?"
 
 
-def open_run(
-    instance: Instance,
-    cause: Cause,
-    *,
-    run_id: str,
-    term: int,
-    budget: Budget,
-    settings: RelaunchSettings,
-    instance_settings: InstanceSettings,
-    no_phase_two: str = "",
-    now: float,
-) -> tuple[Run, tuple[Action, ...]]:
+def open_run(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
     """Opens the one run of an instance; that there is at most one (C1) is the caller's to keep.
 
     An instance that is not complete any more, because the run had to wait for its turn, is not started in part:
     the run ends at once, unless a member is lost.
     """
-    run = Run(
-        id=run_id,
-        instance=instance,
-        cause=cause,
-        term=term,
-        epoch=_next_epoch(instance),
-        base_epoch=instance.epoch,
-        budget=budget,
-        settings=settings,
-        instance_settings=instance_settings,
-        members=_rows(instance, cause, lost_members(instance) is not None),
-        opened_at=now,
-        no_phase_two=no_phase_two,
-    )
-    text = f"run {run_id} opened: {cause.text}"
+    cause = run.cause
+    text = f"run {run.id} opened: {cause.text}"
     opened = Emit(Level.INFO if cause.reason in ASKED_FOR else Level.WARNING, text, cause.reporter)
-    if cause.reason is RunReason.ASSEMBLE and (spent := held(budget, settings)):
+    if cause.reason is RunReason.ASSEMBLE and (spent := held(run.budget, run.settings)):
         run, closed = close(run, Outcome.HELD, spent.reason, now)
         return run, (InstanceHeld(Hold(Holder.BUDGET, spent.reason)), Emit(Level.ERROR, spent.reason), *closed)
     run, actions = _first_step(run, now)
@@ -123,60 +94,29 @@ def open_run(
     return run, (opened, *_out_of_routing(run), *actions, *more)
 
 
-def resume_run(
-    instance: Instance,
-    record: RunRecord,
-    *,
-    term: int,
-    budget: Budget,
-    settings: RelaunchSettings,
-    instance_settings: InstanceSettings,
-    no_phase_two: str = "",
-    now: float,
-) -> tuple[Run, tuple[Action, ...]]:
-    """Goes on with a run that another life of the controller has opened, by the same run id and epoch.
-
-    `instance` is as it is now: whose boot is not the recorded one is lost to the run. One that was only promised is
-    opened.
-    """
+def resume_run(run: Run, record: RunRecord, now: float) -> tuple[Run, tuple[Action, ...]]:
+    """Goes on with a run that another life of the controller has opened; one that it only promised is opened."""
     if record.step is RunStep.OPEN:
-        return open_run(
-            instance,
-            record.cause,
-            run_id=record.run_id,
-            term=term,
-            budget=budget,
-            settings=settings,
-            instance_settings=instance_settings,
-            no_phase_two=no_phase_two,
-            now=now,
-        )
-    run = Run(
-        id=record.run_id,
-        instance=instance,
-        cause=record.cause,
-        term=term,
-        epoch=record.epoch,
-        base_epoch=record.base_epoch,
-        budget=budget,
-        settings=settings,
-        instance_settings=instance_settings,
-        no_phase_two=no_phase_two,
-        members=rows_of(instance, record, now),
-        opened_at=record.opened_at,
-        backoff_sec=record.backoff_sec,
-        prepare_sent=record.prepare_sent,
-        starts_lost=record.starts_lost,
-        resumed=True,
-        phase=record.phase,
-        history=record.history,
-        closing=record.closing,
-        message=record.message,
-    )
+        return open_run(run, now)
     resumed = Emit(Level.WARNING, f"run {run.id} is resumed in step {record.step}: {run.cause.text}")
     run, actions = go_on(run, record, now)
     run, more = _settle(run, now)
     return run, (resumed, *_out_of_routing(run), *actions, *more)
+
+
+def withdraw(run: Run, cancel: Cancel, reported: Iterable[Fault], now: float) -> tuple[Run, tuple[Action, ...]]:
+    """Ends one that was neither opened nor resumed, because its turn has not come: nothing of it is begun any more.
+
+    Who may have frozen itself for its sake, by a report or in another life of the controller, is told.
+    """
+    for fault in reported:
+        if row := run.members.get(fault.member):
+            run = put(run, replace(row, may_be_frozen=True))
+    if cancel.kind is CancelKind.SUSPEND:
+        return suspend(run, cancel.reason, journal=not run.resumed, now=now)
+    run, actions = clean_up(run, Outcome.ABORTED, cancel.reason, now, abandons=cancel.kind is CancelKind.ABORT)
+    run, more = _settle(run, now)
+    return run, (*actions, *more)
 
 
 def step(run: Run, event: Event, now: float) -> tuple[Run, tuple[Action, ...]]:
@@ -301,10 +241,10 @@ def _deposed(event: Event) -> int | None:
 
 def _cancel(run: Run, event: Cancel, now: float) -> tuple[Run, tuple[Action, ...]]:
     match event.kind:
-        case _ if run.step is RunStep.CLEANUP:
-            return run, ()
         case CancelKind.SUSPEND:
             return suspend(run, event.reason, journal=True, now=now)
+        case _ if run.step is RunStep.CLEANUP:
+            return _settle(asked_once_more(run, now), now)
         case CancelKind.PREEMPT if not preemptible(run):
             return run, (Emit(Level.INFO, f"{event.reason}: waits for the end of run {run.id}"),)
         case _:
@@ -329,23 +269,3 @@ def _first_step(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
     if not isinstance(allowed, Granted):
         return enter_phase_two(run, allowed.reason, now)
     return enter_probe(replace(run, backoff_sec=allowed.backoff_sec), ASK_ALL, now)
-
-
-def _next_epoch(instance: Instance) -> int:
-    reported = [member.observation.epoch for member in instance.members if member.observation]
-    return max(instance.epoch, instance.highest_epoch, *reported, 0) + 1
-
-
-def _rows(instance: Instance, cause: Cause, lost: bool) -> dict[MemberKey, Progress]:
-    return {member.key: _row(member, cause, lost) for member in instance.members}
-
-
-def _row(member: Member, cause: Cause, lost: bool) -> Progress:
-    seen = member.observation
-    frozen = member.key == cause.reporter or (seen is not None and seen.freeze_remaining_sec > 0)
-    row = Progress(member=member, seen=seen, heartbeat=seen, may_be_frozen=frozen)
-    if lost and (member.superseded or not member.in_epoch):
-        return life_over(row, None if member.superseded else member)
-    if lost and member.unreachable_since is not None:
-        return replace(row, gone=f"{member.address} cannot be reached")
-    return row
