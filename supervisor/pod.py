@@ -46,6 +46,7 @@ from supervisor.host import Host
 from supervisor.pod_events import PodEvents
 from supervisor.pod_metrics import Gauges, PodMetrics
 from supervisor.process.drops import Drop
+from supervisor.process.state_files import StateFiles
 from supervisor.reload import Files, ReloadRefused, Reloads, Workshop
 from supervisor.service.exit_archive import ExitArchive
 from supervisor.service.exits import Exits
@@ -118,7 +119,8 @@ class Pod:
             disk=host.disk,
         )
         self._files = LaunchFiles(host.disk, host.secrets)
-        self._archive = ExitArchive(configuration.state_dir, configuration.boot_id)
+        self._state_files = StateFiles(host.disk)
+        self._archive = ExitArchive(configuration.state_dir, configuration.boot_id, self._state_files)
         for unit in configuration.units:
             self.units.add(self._service(unit))
         for endpoints in configuration.engines:
@@ -140,7 +142,7 @@ class Pod:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start the units and go on until cancelled; then every unit's tree is stopped before this returns."""
-        async with trio.open_nursery() as nursery:
+        async with self._state_files.being_written(), trio.open_nursery() as nursery:
             await nursery.start(self.units.run)
             nursery.start_soon(partial(self.units.start_all, asked_by=ASKED_BY))
             for supervision in self.supervisions.values():
@@ -375,8 +377,8 @@ class Pod:
                 take_declaration=partial(self._take_declaration, unit.engine.declared_by),
                 write_stdout=self._host.write_stdout,
             ),
-            RegisterManager(identity, _service_ports(unit.engine), state_dir),
-            RunHistory(state_dir),
+            RegisterManager(identity, _service_ports(unit.engine), state_dir, self._state_files.keep),
+            RunHistory(state_dir, self._state_files.keep),
             SupervisionSettings(
                 operation=OperationSettings(
                     enabled=fault.enable_engine_relaunch,

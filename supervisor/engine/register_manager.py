@@ -15,7 +15,7 @@ import msgspec
 
 from supervisor import wire
 from supervisor.engine.model.operation import Operation
-from supervisor.shared.whole_file import write_whole
+from supervisor.process.state_files import Keep
 from supervisor.wire import StartCmdMsg, Step
 
 log = logging.getLogger(__name__)
@@ -43,9 +43,10 @@ class ServicePorts(msgspec.Struct, frozen=True):
 
 
 class RegisterManager:
-    def __init__(self, identity: wire.SupervisorIdentity, ports: ServicePorts, state_dir: Path) -> None:
+    def __init__(self, identity: wire.SupervisorIdentity, ports: ServicePorts, state_dir: Path, keep: Keep) -> None:
         self.identity = identity
         self._ports = ports
+        self._keep = keep
         self._path = state_dir / STATE_FILE
         self.remembered = self._load()
 
@@ -68,14 +69,7 @@ class RegisterManager:
         if now == self.remembered:
             return
         self.remembered = now
-        try:
-            self._save(now)
-        except OSError as error:
-            log.error(
-                "cannot write %s: %s; after a container restart older commands may be taken for new",
-                self._path,
-                error,
-            )
+        self._keep(self._path, msgspec.json.encode(now), self._failed)
 
     def register_message(self, operation: Operation) -> wire.RegisterMsg:
         return wire.RegisterMsg(
@@ -116,5 +110,7 @@ class RegisterManager:
             log.warning("cannot read %s: %s; starting from epoch 0", self._path, error)
             return Remembered()
 
-    def _save(self, state: Remembered) -> None:
-        write_whole(self._path, msgspec.json.encode(state))
+    def _failed(self, error: OSError) -> None:
+        log.error(
+            "cannot write %s: %s; after a container restart older commands may be taken for new", self._path, error
+        )

@@ -14,7 +14,7 @@ import msgspec
 from supervisor import wire
 from supervisor.engine.model.history import History, noted
 from supervisor.engine.model.operation import Operation
-from supervisor.shared.whole_file import write_whole
+from supervisor.process.state_files import Keep
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,8 @@ HISTORY_FILE = "operations.json"
 
 
 class RunHistory:
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, keep: Keep) -> None:
+        self._keep = keep
         self._path = state_dir / HISTORY_FILE
         self.history = self._load()
 
@@ -32,10 +33,10 @@ class RunHistory:
         if now is self.history:
             return
         self.history = now
-        try:
-            write_whole(self._path, wire.encode(now))
-        except OSError as error:
-            log.error("cannot write %s: %s; what is done now is not told after a container restart", self._path, error)
+        self._keep(self._path, wire.encode(now), self._failed)
+
+    def _failed(self, error: OSError) -> None:
+        log.error("cannot write %s: %s; what is done now is not told after a container restart", self._path, error)
 
     def _load(self) -> History:
         try:

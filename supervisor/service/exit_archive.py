@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import trio
 from msgspec.structs import replace
 
+from supervisor.process.state_files import StateFiles
 from supervisor.service.exits import EXITS_KEPT
 from supervisor.shared.error_window import ErrorWindow
-from supervisor.shared.whole_file import write_whole
 from supervisor.wire import ExitView
 
 log = logging.getLogger(__name__)
@@ -39,9 +40,10 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class ExitArchive:
-    """One per supervisor. `run` writes what was noted; `flush` what is left, at the end."""
+    """One per supervisor. `run` has written what was noted; `flush` what is left, at the end."""
 
-    def __init__(self, state_dir: Path, boot_id: str) -> None:
+    def __init__(self, state_dir: Path, boot_id: str, files: StateFiles) -> None:
+        self._files = files
         self._directory = state_dir / DIRECTORY
         self._boot_id = boot_id
         self._noted: dict[str, Views] = {}
@@ -66,37 +68,37 @@ class ExitArchive:
 
     async def run(self) -> None:
         """Until cancelled; call `flush` afterwards."""
-        self._make_room()
+        try:
+            await self._files.disk.ask("old exits", self._make_room)
+        except OSError as error:
+            log.warning("cannot look through %s: %s", self._directory, error)
         while True:
             await self._news.wait()
             self.flush()
             await trio.sleep(WRITE_AGAIN_SEC)
 
     def flush(self) -> None:
-        """Small files on a local disk: blocking is shorter than any way around it."""
         self._news = trio.Event()
         noted, self._noted = self._noted, {}
         for unit, exits in noted.items():
-            try:
-                write_whole(self._path(unit), encoded(exits(), self._boot_id))
-            except OSError as error:
-                held_back = self._errors.admit("write", trio.current_time())
-                if held_back is not None:
-                    log.error(
-                        "cannot keep the exits of %s in %s: %s; they are lost with this container",
-                        unit,
-                        self._directory,
-                        error,
-                        extra={"unit": unit, "held_back": held_back},
-                    )
+            self._files.keep(self._path(unit), encoded(exits(), self._boot_id), partial(self._failed, unit))
+
+    def _failed(self, unit: str, error: OSError) -> None:
+        held_back = self._errors.admit("write", trio.current_time())
+        if held_back is not None:
+            log.error(
+                "cannot keep the exits of %s in %s: %s; they are lost with this container",
+                unit,
+                self._directory,
+                error,
+                extra={"unit": unit, "held_back": held_back},
+            )
 
     def _make_room(self) -> None:
-        try:
-            files = sorted(self._directory.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-            for path in files[MAX_FILES:]:
-                path.unlink()
-        except OSError as error:
-            log.warning("cannot look through %s: %s", self._directory, error)
+        """Blocks. Raise OSError."""
+        files = sorted(self._directory.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in files[MAX_FILES:]:
+            path.unlink()
 
     def _path(self, unit: str) -> Path:
         return self._directory / f"{unit}.json"

@@ -174,3 +174,20 @@ async def test_a_mount_that_hangs_holds_up_nobody_but_the_unit_that_looks_there(
             assert not alive(pid)
             hanging.close()  # not even the end of a process comes before the answers to its threads
             assert await running_supervisor.ended() == 0
+
+
+@needs_fuse
+async def test_a_state_directory_that_hangs_later_holds_up_nobody(tmp_path: Path) -> None:
+    with ExitStack() as hanging:
+        async with supervisor(tmp_path, {"web": service(*FOREVER, Restart="always")}) as running_supervisor:
+            first = await running_supervisor.started("web")
+            somebody_hangs = hanging.enter_context(hanging_directory(tmp_path / "state"))
+            os.kill(first, signal.SIGKILL)
+            second = await running_supervisor.started("web", 2)
+            await set_in_thread(somebody_hangs)  # its exit is being written
+            assert (await running_supervisor.units())["web"].pid == second
+            running_supervisor.signal(signal.SIGTERM)
+            await running_supervisor.stderr.saw("ended in")
+            assert not alive(second)
+            hanging.close()
+            assert await running_supervisor.ended() == 0

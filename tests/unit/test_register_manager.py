@@ -13,6 +13,7 @@ from supervisor.engine.model.operation import Operation
 from supervisor.engine.register_manager import STATE_FILE, RegisterManager, ServicePorts
 from supervisor.wire import Step
 from tests.support.operations import Rig, placement, prepare, rig_at
+from tests.support.state_files import kept_at_once
 
 pytestmark = pytest.mark.seed("S18")
 
@@ -22,7 +23,7 @@ IDENTITY = wire.SupervisorIdentity(
 
 
 def manager(directory: Path) -> RegisterManager:
-    return RegisterManager(IDENTITY, ServicePorts(("10000",), ("10001",)), directory / "state")
+    return RegisterManager(IDENTITY, ServicePorts(("10000",), ("10001",)), directory / "state", kept_at_once)
 
 
 def started(epoch: int = 4) -> Operation:
@@ -83,7 +84,7 @@ def test_engines_of_this_boot_are_told_to_a_controller_that_forgot_them(tmp_path
 def test_an_engine_that_its_own_unit_started_is_no_rank_of_a_gang(nnodes: int, told: bool, tmp_path: Path) -> None:
     """Taken for one, it would be stopped as soon as that of another node is in a later epoch."""
     identity = replace(IDENTITY, nnodes=nnodes)
-    kept = RegisterManager(identity, ServicePorts(("10000",), ("10001",)), tmp_path)
+    kept = RegisterManager(identity, ServicePorts(("10000",), ("10001",)), tmp_path, kept_at_once)
     rig = Rig()
     rig.feed(progress.StartedLocally(placement(instance_id=0, epoch=1), 1))
     assert (kept.reregister_message(rig.state, now=0.0) is not None) is told

@@ -13,6 +13,7 @@ from supervisor.service import exit_archive
 from supervisor.service.exit_archive import MAX_FILE_BYTES, MAX_FILES, ExitArchive
 from supervisor.service.exits import Exits
 from supervisor.wire import ExitView
+from tests.support.state_files import StateFilesAtOnce
 
 
 def exits(*causes: str, lines: tuple[str, ...] = ()) -> tuple[ExitView, ...]:
@@ -27,7 +28,7 @@ def causes(archive: ExitArchive, unit: str = "engine") -> list[str]:
 
 
 async def test_the_next_container_knows_how_the_last_one_fared(tmp_path: Path, autojump_clock: MockClock) -> None:
-    archive = ExitArchive(tmp_path, "boot-1")
+    archive = ExitArchive(tmp_path, "boot-1", StateFilesAtOnce())
     assert causes(archive) == []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(archive.run)
@@ -36,7 +37,7 @@ async def test_the_next_container_knows_how_the_last_one_fared(tmp_path: Path, a
         nursery.cancel_scope.cancel()
     archive.note("engine", lambda: exits("sick", "out of memory"))
     archive.flush()
-    later = ExitArchive(tmp_path, "boot-2")
+    later = ExitArchive(tmp_path, "boot-2", StateFilesAtOnce())
     assert [(view.cause, view.boot_id) for view in later.earlier("engine")] == [
         ("sick", "boot-1"),
         ("out of memory", "boot-1"),
@@ -45,7 +46,7 @@ async def test_the_next_container_knows_how_the_last_one_fared(tmp_path: Path, a
 
 
 def test_a_file_never_grows_beyond_its_limit_and_the_newest_are_kept(tmp_path: Path) -> None:
-    archive = ExitArchive(tmp_path, "boot-1")
+    archive = ExitArchive(tmp_path, "boot-1", StateFilesAtOnce())
     long = tuple("x" * 16_000 for _ in range(40))
     archive.note("engine", lambda: exits(*(str(number) for number in range(20)), lines=long))
     archive.flush()
@@ -57,7 +58,7 @@ def test_a_file_never_grows_beyond_its_limit_and_the_newest_are_kept(tmp_path: P
 
 
 async def test_files_of_units_that_are_no_more_do_not_pile_up(tmp_path: Path, autojump_clock: MockClock) -> None:
-    archive = ExitArchive(tmp_path, "boot-1")
+    archive = ExitArchive(tmp_path, "boot-1", StateFilesAtOnce())
     for number in range(MAX_FILES + 5):
         archive.note(f"unit-{number}", lambda: exits("done"))
         archive.flush()
@@ -75,7 +76,7 @@ async def test_a_disk_that_fails_is_logged_once_and_nothing_else(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "state").write_text("no directory")
-    archive = ExitArchive(tmp_path / "state", "boot-1")
+    archive = ExitArchive(tmp_path / "state", "boot-1", StateFilesAtOnce())
     for _ in range(3):
         archive.note("engine", lambda: exits("dead"))
         archive.flush()
@@ -85,5 +86,5 @@ async def test_a_disk_that_fails_is_logged_once_and_nothing_else(
 def test_what_cannot_be_read_is_not_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "exits").mkdir()
     (tmp_path / "exits" / "engine.json").write_text('{"exits": [{"pi')
-    assert causes(ExitArchive(tmp_path, "boot-1")) == []
+    assert causes(ExitArchive(tmp_path, "boot-1", StateFilesAtOnce())) == []
     assert "what was in it is not shown" in caplog.text
