@@ -10,6 +10,7 @@ from signal import Signals
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
+from msgspec.structs import replace
 
 from supervisor import wire
 from supervisor.api.operations import ControllerAway, NoSuchUnit, Refused, WrongFiles
@@ -74,9 +75,11 @@ class PodOperations:
         Raises NoSuchUnit, Refused, ControllerAway. Cancelled: what was asked for goes on.
         """
         service = self._service(name)
+        if verb in ("start", "restart"):
+            self._check_stays(service, verb)
         if verb in GANG_VERBS and not local and self._concerns_the_gang(service, verb):
-            await self._change_gang(verb, f"asked for by {asked_by} at {service.unit.name}")
-            return service.view(trio.current_time())
+            done = await self._change_gang(verb, name, f"asked for by {asked_by} at {name}")
+            return replace(service.view(trio.current_time()), message=done)
         await self._check_gang_along(service, verb)
         try:
             await self._change(service, verb, asked_by)
@@ -92,6 +95,7 @@ class PodOperations:
         service, supervision = self._service(name), self._pod.supervision
         if supervision is None or not self._is_gang_member(service):
             raise Refused(f"{name} needs no controller: start it without --standalone")
+        self._check_stays(service, "start")
         if self.link is not None and self.link.heartbeat.connection.registered:
             raise Refused("the controller knows this pod and starts its engine itself")
         if supervision.operator.state.step is not wire.Step.IDLE:
@@ -110,6 +114,7 @@ class PodOperations:
         if supervision is None:
             raise Refused("there is no engine unit in this pod")
         if not supervision.coordinated:
+            self._check_stays(supervision.engine.services[0], "relaunch")
             if any(endpoint.restoring for endpoint in supervision.engine.endpoints):
                 raise Refused(f"a snapshot of {supervision.engine.name} is being restored: ask again when it is ready")
             try:
@@ -148,20 +153,22 @@ class PodOperations:
         except ControllerError as error:
             raise Refused(f"the controller did not take it: {error}; nothing was done") from error
 
-    async def _change_gang(self, verb: str, reason: str) -> None:
-        """Returns once it is done here, or GANG_SEC later: what was asked for goes on."""
+    async def _change_gang(self, verb: str, name: str, reason: str) -> str:
+        """What was done, and what undoes it. Returns once it is done here, or GANG_SEC later: what was asked for goes
+        on."""
         supervision = self._pod.supervision
         assert supervision is not None, "there is a gang"
-        operator, before = supervision.operator, supervision.operator.state
+        operator, before, done = supervision.operator, supervision.operator.state, ""
         match verb:
             case "stop":
-                await self._asked(lambda client, instance_id: client.hold(instance_id, reason))
+                done = _held(await self._asked(lambda client, instance_id: client.hold(instance_id, reason)), name)
             case "start":
                 await self._asked(lambda client, instance_id: client.release(instance_id, reason))
             case "restart":
                 await self._asked(lambda client, instance_id: client.relaunch(instance_id, reason))
         with trio.move_on_after(GANG_SEC):
             await operator.changed.wait_until(lambda: operator.state, lambda state: is_done(verb, before, state))
+        return done
 
     async def ask_for_relaunch(self, reason: str) -> None:
         """For what cannot be done to one rank alone. Raises NotTaken."""
@@ -239,6 +246,16 @@ class PodOperations:
             case _:
                 raise Refused(f"cannot {verb} a unit")
 
+    def _check_stays(self, service: Service, verb: str) -> None:
+        """Raise Refused for an engine whose pod leaves: it would serve nobody, since the pod is no longer ready."""
+        supervision = self._pod.supervision_of(service)
+        leaving = supervision.operator.state.leaving if supervision is not None else None
+        if leaving is not None:
+            raise Refused(
+                f"cannot {verb} {service.unit.name}: this pod leaves ({leaving}), which is not taken back; "
+                "end its container or delete the pod: what comes in its place serves"
+            )
+
     def _concerns_the_gang(self, service: Service, verb: str) -> bool:
         """What was stopped here alone is started here alone."""
         gang = self._pod.supervision
@@ -301,6 +318,12 @@ class PodOperations:
 def _number(service: Service) -> int:
     engine = service.unit.engine
     return engine.endpoint_number if engine is not None else 0
+
+
+def _held(instance: wire.InstanceView, name: str) -> str:
+    pods, whose = len(instance.supervisors), f"{instance.namespace}/{instance.job_name}"
+    where = f"all {pods} pods" if pods > 1 else "the one pod"
+    return f"held in {where} of {whose}: `podvisor start {name}` or `podvisor release {whose}` ends that"
 
 
 def is_done(verb: str, before: Operation, state: Operation) -> bool:

@@ -17,7 +17,8 @@ def command(as_json: bool, socket_path: Path | None) -> None:
     """Take this pod out of service, and finish its requests.
 
     What SIGTERM does before it stops the units, and to be followed by it: the pod is no longer ready, the controller
-    knows that it leaves, and the engine ends when its requests are done. Returns then.
+    knows that it leaves, and the engine ends when its requests are done. Returns then. It is not taken back: an engine
+    of this pod is not started again.
 
     \b
     Example: podvisor drain

@@ -71,6 +71,8 @@ def _supervisor_line(view: wire.SupervisorView) -> str:
     parts = [f"podvisor {view.version}, pid {view.pid}, up {duration(view.uptime_sec)}"]
     if view.instance_id:
         parts.append(f"instance {view.instance_id}, epoch {view.epoch}")
+    if view.leaving is not None:
+        parts.append(f"leaving ({view.leaving})")
     if view.step is wire.Step.HELD:
         parts.append("held with its gang")
     elif view.step not in (wire.Step.IDLE, wire.Step.DONE):

@@ -57,7 +57,11 @@ def change(socket_path: Path | None, unit: str, verb: str) -> wire.UnitView:
 
 
 def show(view: wire.UnitView, as_json: bool) -> None:
-    click.echo(wire.encode(view) if as_json else f"{view.name}: {view.state} ({view.sub_state})")
+    if as_json:
+        click.echo(wire.encode(view))
+        return
+    further = f"; {view.message}" if view.message else ""
+    click.echo(f"{view.name}: {view.state} ({view.sub_state}){further}")
 
 
 def ready(socket_path: Path | None, view: wire.UnitView) -> wire.UnitView:

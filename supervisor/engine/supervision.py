@@ -116,6 +116,7 @@ class EngineSupervision:
             instance_id=operation.instance_id or None,
             epoch=operation.epoch or None,
             step=operation.step,
+            leaving=operation.leaving,
         )
 
     def _watch(self, endpoint: EndpointEngine, nursery: trio.Nursery) -> None:

@@ -44,6 +44,8 @@ class UnitView(msgspec.Struct, frozen=True, kw_only=True):
     uptime_sec: float | None = None
     changed: tuple[str, ...] = ()
     """Keys in which its file differs from what is in force, held back by `podvisor reload`."""
+    message: str = ""
+    """What was done beyond this unit, and what undoes it: in the answer to a change of a gang's engine."""
 
 
 class ExitsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +70,8 @@ class SupervisorView(msgspec.Struct, frozen=True, kw_only=True):
     """The controller's URL and whether it answers, for people."""
     previous_container: str | None = None
     """`killed`: the container before this one did not end in order."""
+    leaving: str | None = None
+    """Who asked that this pod leaves: it takes no more requests, and is to end."""
 
 
 class UnitsView(msgspec.Struct, frozen=True, kw_only=True):

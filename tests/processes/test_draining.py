@@ -35,6 +35,13 @@ async def test_podvisor_drain_returns_when_the_engine_has_finished_and_sigterm_t
             ready = await client.get(f"{probes}/readyz")
         assert (ready.status_code, ready.text) == (503, "endpoint is paused\n")
         assert (await running.units())["store"].state == "active"
+        shown = await running.command("status")
+        assert "leaving (asked for by operator)" in shown.stdout.splitlines()[0]
+        for again in (("start", "engine", "--wait"), ("restart", "engine"), ("relaunch",)):
+            refused = await running.command(*again)
+            assert refused.returncode == 1
+            assert "this pod leaves (asked for by operator), which is not taken back" in refused.stderr
+        assert (await running.command("restart", "store")).returncode == 0
         running.signal(signal.SIGTERM)
         assert await running.ended() == 0
         assert left_behind() == {}

@@ -68,6 +68,8 @@ async def test_a_stop_in_one_pod_stops_the_gang_and_holds_it_until_a_start_in_an
         await gang.until_active()
         view = await change(gang.pods[1], "stop")
         assert view.state == "inactive"
+        assert "held in all 3 pods of default/" in view.message
+        assert f"`podvisor start {ENGINE}`" in view.message
         await gang.until(lambda: steps(gang) == [wire.Step.HELD] * 3, within=5)
         assert alive(gang) == [0, 0, 0]
         await trio.sleep(LONG_SEC)
