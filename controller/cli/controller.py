@@ -35,7 +35,7 @@ EXIT_CONFIGURATION = 78
 log = logging.getLogger(__name__)
 
 
-@click.command("controller")
+@click.command("controller", short_help="Run the controller until SIGTERM.")
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),

@@ -48,7 +48,7 @@ _STYLES: dict[Tone, dict[str, object]] = {
 }
 
 
-@click.command("demo")
+@click.command("demo", short_help="Kill an engine, and watch both pods being relaunched.")
 @click.option("--act", type=click.Choice(sorted(ACTS)), default="engine", show_default=True, help="Which engine dies.")
 @click.option("--plain", is_flag=True, help="Pods as plain processes on loopback addresses, also as root.")
 @click.option(

@@ -15,7 +15,7 @@ from supervisor import wire
 reason_option = click.option("--reason", default="", help="Why, for whoever looks at it later.")
 
 
-@click.group("instance")
+@click.group("instance", short_help="Do something to a whole instance.")
 def command() -> None:
     """Do something to a whole instance: INSTANCE is its id, its job's name, or NAMESPACE/NAME.
 
@@ -24,16 +24,16 @@ def command() -> None:
     """
 
 
-def _verb(name: str) -> Callable[[Callable[..., object]], click.Command]:
+def _verb(name: str, short_help: str | None = None) -> Callable[[Callable[..., object]], click.Command]:
     """A command of the group, with what all of them take."""
 
     def decorate(function: Callable[..., object]) -> click.Command:
-        return command.command(name)(instance_argument(controller_options(function)))
+        return command.command(name, short_help=short_help)(instance_argument(controller_options(function)))
 
     return decorate
 
 
-@_verb("hold")
+@_verb("hold", "Stop the engines of INSTANCE, and keep them stopped.")
 @reason_option
 @wait_option
 def hold(controller: ControllerClient, instance: str, reason: str, wait: bool, as_json: bool) -> None:
@@ -65,7 +65,7 @@ def release(controller: ControllerClient, instance: str, reason: str, wait: bool
     _show_instance(until_active(controller, id_) if wait else view, as_json)
 
 
-@_verb("relaunch")
+@_verb("relaunch", "Relaunch the engines of INSTANCE in place.")
 @reason_option
 @wait_option
 def relaunch(controller: ControllerClient, instance: str, reason: str, wait: bool, as_json: bool) -> None:
@@ -79,7 +79,7 @@ def relaunch(controller: ControllerClient, instance: str, reason: str, wait: boo
     _show_run(until_closed(controller, run) if wait else run, as_json)
 
 
-@_verb("rollout")
+@_verb("rollout", "Start the engines with what the unit files say now.")
 @reason_option
 @wait_option
 def rollout(controller: ControllerClient, instance: str, reason: str, wait: bool, as_json: bool) -> None:
@@ -96,7 +96,7 @@ def rollout(controller: ControllerClient, instance: str, reason: str, wait: bool
     _show_run(until_closed(controller, run) if wait else run, as_json)
 
 
-@command.command("reset-failed")
+@command.command("reset-failed", short_help="Forget the failures of INSTANCE.")
 @click.argument("instance", required=False, shell_complete=known_instances)
 @controller_options
 @click.option("--all", "of_all", is_flag=True, help="Of every instance that is held for failures.")
@@ -118,7 +118,7 @@ def reset_failed(controller: ControllerClient, instance: str | None, of_all: boo
     _show_instance(until_active(controller, id_) if wait else view, as_json)
 
 
-@_verb("terminate")
+@_verb("terminate", "End INSTANCE: its containers restart.")
 @reason_option
 @wait_option
 def terminate(controller: ControllerClient, instance: str, reason: str, wait: bool, as_json: bool) -> None:

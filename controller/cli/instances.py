@@ -12,7 +12,7 @@ from supervisor.shared.words import duration, table
 _COLOURS = {"active": "green", "initial": "yellow", "inactive": "red", "deleted": "red"}
 
 
-@click.command("instances")
+@click.command("instances", short_help="Show the instances, or one INSTANCE in detail.")
 @click.argument("instance", required=False, shell_complete=known_instances)
 @controller_options
 def command(controller: ControllerClient, instance: str | None, as_json: bool) -> None:

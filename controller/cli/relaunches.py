@@ -15,7 +15,7 @@ from supervisor.shared.words import duration, table
 _COLOURS = {"done": "green", "recovered_itself": "green", "running": "yellow"}
 
 
-@click.command("relaunches")
+@click.command("relaunches", short_help="Show the relaunch runs, or one RUN with its steps.")
 @click.argument("run", required=False)
 @click.option("--instance", shell_complete=known_instances, help="Only its runs: id, job's name, or NAMESPACE/NAME.")
 @controller_options

@@ -19,7 +19,7 @@ EXIT_CONFIGURATION = 78
 """Bad configuration: every problem is on stderr."""
 
 
-@click.command("simulate")
+@click.command("simulate", short_help="Simulate days of a fleet, and its faults.")
 @click.argument("scenario", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 @click.option("--png", type=click.Path(path_type=Path, dir_okay=False), help="Draw the lost time, too.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from supervisor.unit.suggest import nearest
 from supervisor.version import VERSION
 
 if TYPE_CHECKING:
@@ -40,6 +41,17 @@ class _Commands(click.Group):
             except ImportError as error:
                 return _broken(cmd_name, error)
         return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            guess = nearest(args[0], self.list_commands(ctx))
+            if guess is None or args[0].startswith("-"):
+                raise
+            ctx.fail(f"No such command {args[0]!r}; did you mean {guess!r}?")
 
 
 def _entry_points() -> EntryPoints:

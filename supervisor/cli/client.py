@@ -30,6 +30,7 @@ __all__ = [
     "json_option",
     "optional_unit_argument",
     "socket_option",
+    "some_units_argument",
     "unit_argument",
     "unit_path",
     "units_argument",
@@ -68,6 +69,11 @@ def unit_argument(command: F) -> F:
 
 def optional_unit_argument(command: F) -> F:
     return click.argument("unit", required=False, shell_complete=_known_units)(command)
+
+
+def some_units_argument(command: F) -> F:
+    """At least one."""
+    return click.argument("units", nargs=-1, required=True, metavar="UNIT...", shell_complete=_known_units)(command)
 
 
 def units_argument(command: F) -> F:

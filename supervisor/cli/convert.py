@@ -21,7 +21,7 @@ from supervisor.unit.errors import ConfigurationError, Problem
 EXIT_NOTHING = 1
 
 
-@click.command("convert")
+@click.command("convert", short_help="Turn supervisord.conf and .service files into unit files.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option(
     "--output",

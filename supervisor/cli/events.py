@@ -12,7 +12,7 @@ from supervisor.cli.client import Supervisor, interrupted_by_hand, json_option, 
 _COLOURS = {"warning": "yellow", "error": "red"}
 
 
-@click.command("events")
+@click.command("events", short_help="Show what has happened in this pod.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes; Ctrl-C ends it.")
 @click.option("--since", type=click.IntRange(0), metavar="ID", default=0, help="Only those after this one.")
 @json_option

@@ -11,7 +11,7 @@ from supervisor.cli.client import Supervisor, json_option, optional_unit_argumen
 from supervisor.shared.words import duration, table
 
 
-@click.command("exits")
+@click.command("exits", short_help="Show the last 20 exits of UNIT, or of each unit.")
 @optional_unit_argument
 @json_option
 @socket_option

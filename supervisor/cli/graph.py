@@ -14,7 +14,7 @@ from supervisor.shared.asking import EXIT_WRONG_FILES
 _FORMATS = {"ascii": ascii_lines, "dot": dot_lines, "mermaid": mermaid_lines}
 
 
-@click.command("graph")
+@click.command("graph", short_help="Draw the units and what they require and follow.")
 @click.option("--format", "style", type=click.Choice([*_FORMATS]), default="ascii", show_default=True, help="As what.")
 @click.option(
     "--units",

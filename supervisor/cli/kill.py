@@ -10,7 +10,7 @@ from supervisor import wire
 from supervisor.cli.client import Supervisor, json_option, socket_option, unit_argument, unit_path
 
 
-@click.command("kill")
+@click.command("kill", short_help="Send a signal to the processes of UNIT.")
 @unit_argument
 @click.option("-s", "--signal", metavar="SIGNAL", default="SIGTERM", show_default=True, help="By name or by number.")
 @click.option(

@@ -16,7 +16,20 @@ DEFAULT_CONFIG = Path("/etc/podvisor/podvisor.toml")
 DEFAULT_UNITS = Path("/etc/podvisor/units")
 
 
-@click.command("run", context_settings={"ignore_unknown_options": False})
+class _Run(click.Command):
+    """Whose options end where the COMMAND begins; who forgets to say where, or what, is told."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args and args.index("--") == len(args) - 1:
+            raise click.UsageError("there is no COMMAND behind --; to run units leave it out", ctx)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            hint = "an option of a COMMAND stands behind --: podvisor run -- COMMAND..."
+            raise click.UsageError(f"{error.format_message().rstrip('.')}; {hint}", ctx) from None
+
+
+@click.command("run", cls=_Run, context_settings={"ignore_unknown_options": False})
 @click.option(
     "--config",
     type=click.Path(path_type=Path),

@@ -1,16 +1,16 @@
-"""What the commands share that do one thing to one unit: start, stop, restart, reset-failed."""
+"""What the commands share that do one thing to each of some units: start, stop, restart, reset-failed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
 from supervisor import wire
-from supervisor.cli.client import CommandFailed, Supervisor, json_option, socket_option, unit_argument, unit_path
+from supervisor.cli.client import CommandFailed, Supervisor, json_option, socket_option, some_units_argument, unit_path
 from supervisor.cli.waiting import shown_waiting
 from supervisor.shared.asking import EXIT_REFUSED
 
@@ -21,16 +21,29 @@ LOOK_AGAIN_SEC = 0.2
 
 
 def unit_command(verb: str, description: str) -> click.Command:
-    """`podvisor VERB UNIT`, which answers with the unit as it is afterwards."""
+    """`podvisor VERB UNIT...`, which answers with each unit as it is afterwards."""
 
     @click.command(verb, help=f"{description}\n\n\b\nExample: podvisor {verb} kv-store")
-    @unit_argument
+    @some_units_argument
     @json_option
     @socket_option
-    def command(unit: str, as_json: bool, socket_path: Path | None) -> None:
-        show(change(socket_path, unit, verb), as_json)
+    def command(units: tuple[str, ...], as_json: bool, socket_path: Path | None) -> None:
+        one_by_one(units, lambda unit: show(change(socket_path, unit, verb), as_json))
 
     return command
+
+
+def one_by_one(units: Iterable[str], do: Callable[[str], None]) -> None:
+    """What fails keeps none of those after it. Exits as the first that failed."""
+    failures = []
+    for unit in units:
+        try:
+            do(unit)
+        except CommandFailed as failure:
+            failure.show()
+            failures.append(failure)
+    if failures:
+        raise SystemExit(failures[0].exit_code)
 
 
 def wait_option(command: F) -> F:

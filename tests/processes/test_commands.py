@@ -41,6 +41,18 @@ async def test_every_command_knows_an_unknown_unit_and_answers_in_json(tmp_path:
         assert "there is no engine unit in this pod" in (await running.command("relaunch")).stderr
 
 
+async def test_of_several_units_one_that_fails_keeps_none_of_the_others(tmp_path: Path) -> None:
+    async with supervisor(tmp_path, {"store": service(*FOREVER), "web": service(*FOREVER)}) as running:
+        await running.online()
+        stopped = await running.command("stop", "store", "nosuch", "web")
+        assert stopped.returncode == 4
+        assert stopped.stdout == "store: inactive (dead)\nweb: inactive (dead)\n"
+        assert "there is no unit 'nosuch' here" in stopped.stderr
+        started = await running.command("start", "--wait", "web", "store")
+        assert (started.returncode, started.stderr) == (0, "")
+        assert started.stdout == "web: active (ready)\nstore: active (ready)\n"
+
+
 async def test_names_of_units_are_completed_from_the_running_supervisor(tmp_path: Path) -> None:
     units = {"store": service(*FOREVER), "store-exporter": service(*FOREVER), "web": service(*FOREVER)}
     async with supervisor(tmp_path, units) as running:

@@ -49,5 +49,6 @@ def of_controller() -> dict[str, click.Command]:
 
 
 def of_units() -> dict[str, click.Command]:
-    """Those that are about one unit of a running supervisor, needed or not."""
-    return {name: each for name, each in of_supervisor().items() if any(p.name == "unit" for p in each.params)}
+    """Those that are about units of a running supervisor, needed or not."""
+    named = {"unit", "units"}
+    return {name: each for name, each in of_supervisor().items() if any(p.name in named for p in each.params)}

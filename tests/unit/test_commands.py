@@ -93,6 +93,34 @@ def test_verify_tells_tools_where_and_what(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("group", [[], ["instance"]])
+def test_no_summary_in_the_help_is_cut_on_a_terminal_of_80_columns(group: list[str]) -> None:
+    result = CliRunner().invoke(podvisor, [*group, "--help"], terminal_width=80, max_content_width=80)
+    _, _, summaries = result.output.partition("Commands:")
+    assert len(summaries.splitlines()) > 5
+    assert [line for line in summaries.splitlines() if line.endswith("...")] == []
+
+
+def test_the_nearest_command_is_suggested() -> None:
+    assert "did you mean 'status'?" in CliRunner().invoke(podvisor, ["staus"]).stderr
+    nothing_like_it = CliRunner().invoke(podvisor, ["xyz"])
+    assert nothing_like_it.exit_code == 2
+    assert "did you mean" not in nothing_like_it.stderr
+
+
+@pytest.mark.parametrize(
+    "written, said",
+    [
+        (["run", "--"], "there is no COMMAND behind --"),
+        (["run", "sh", "-c", "exit 4"], "podvisor run -- COMMAND..."),
+    ],
+)
+def test_a_command_that_is_not_said_rightly_is_a_usage_error(written: list[str], said: str) -> None:
+    result = CliRunner().invoke(podvisor, written)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
 # --- completion ------------------------------------------------------------------------------------------------
 
 
