@@ -47,7 +47,8 @@ class Surroundings(msgspec.Struct, frozen=True):
     dependencies: Callable[[], Awaitable[None]] = nothing_to_wait_for
     """Awaited before every start, without limit. Raises DependencyUnmet, ConditionUnmet or ConditionUnknown."""
     before_spawn: Callable[[], Awaitable[None]] = nothing_to_wait_for
-    """Awaited before every fork, within the start's deadline: a hygiene gate, peers that must listen first.
+    """Awaited before the main process is forked and ahead of ExecStartPre, which is to find what that finds; within the
+    start's deadline: a hygiene gate, a placement, peers that must listen first.
 
     Raises LaunchError.
     """
@@ -78,6 +79,8 @@ class Operations:
         self.factory = launch
         self.launch: Launch | None = None
         """Of the present invocation, from its first command on."""
+        self._is_prepared = False
+        """For the spawn that comes next, by the commands before it."""
         self.invocation: Invocation | None = None
         self.diagnosis: Diagnosis | None = None
         """Of the present invocation, if it is sick and being stopped."""
@@ -96,6 +99,7 @@ class Operations:
         match order:
             case ev.AwaitDependencies():
                 self.launch = self.invocation = self.diagnosis = None
+                self._is_prepared = False
                 work = partial(self._await_dependencies, tell)
             case ev.RunCommands(which):
                 work = partial(self._run_commands, which, tell)
@@ -180,6 +184,13 @@ class Operations:
             tell(ev.DependenciesMet())
 
     async def _run_commands(self, which: ev.Commands, tell: Tell) -> None:
+        if which is ev.Commands.START_PRE:
+            try:
+                await self._around.before_spawn()
+            except LaunchError as error:
+                tell(_not_launched(error))
+                return
+            self._is_prepared = True
         try:
             failure = await self._run_each(which, await self._prepared_launch())
         except (LaunchError, OSError) as error:
@@ -208,17 +219,17 @@ class Operations:
 
     async def _spawn(self, nursery: trio.Nursery, tell: Tell, restores: bool) -> None:
         try:
-            await self._around.before_spawn()
+            if not self._is_prepared:
+                await self._around.before_spawn()
+            self._is_prepared = False
             launch = await self._prepared_launch()
             if restores and launch.restore is not None:
                 launch = replace(launch, argv=launch.restore.argv)
             invocation = Invocation(self.rules, launch, self._processes, self._output, tell)
             self.invocation_ids.append(invocation.id)
             await invocation.spawn()
-        except HardwareFault as error:
-            tell(ev.SpawnFailed(str(error), NOT_EXECUTABLE, Result.HARDWARE))
         except LaunchError as error:
-            tell(ev.SpawnFailed(str(error), NOT_EXECUTABLE))
+            tell(_not_launched(error))
         except SpawnError as error:
             tell(ev.SpawnFailed(error.reason, error.exit_status))
         except OSError as error:
@@ -261,3 +272,9 @@ class Operations:
             send_sigkill=stop.send_sigkill,
             claim_unowned=self._around.claims_unowned(),
         )
+
+
+def _not_launched(error: LaunchError) -> ev.SpawnFailed:
+    if isinstance(error, HardwareFault):
+        return ev.SpawnFailed(str(error), NOT_EXECUTABLE, Result.HARDWARE)
+    return ev.SpawnFailed(str(error), NOT_EXECUTABLE)

@@ -174,10 +174,11 @@ TABLE: Mapping[SubState, Mapping[EventType, Handler]] = MappingProxyType(
                 Restart: requests.restart_starting,
                 ResetFailed: requests.forgive,
                 CommandsDone: ascent.start_pre_done,
+                SpawnFailed: ascent.spawn_failed,  # what the spawn needs is made ready before the commands
                 Tick: ascent.start_timed_out,
             },
             *_DEPENDENCIES,
-            *_SPAWN,
+            Spawned,
             *_PROCESS,
             TreeGone,
             *_PROBES,

@@ -58,6 +58,21 @@ async def relaunched(running: RunningSupervisor, number: int = 1) -> re.Match[st
     return banner
 
 
+async def test_what_runs_before_it_knows_where_it_is_placed_and_finds_nothing_of_the_life_before(
+    tmp_path: Path,
+) -> None:
+    """Each life has an epoch of its own, its ExecStartPre too."""
+    epochs = tmp_path / "epochs"
+    told = shell(f"echo before $EPOCH $NODE_RANK >> {epochs}")
+    script = f"echo main $EPOCH $NODE_RANK >> {epochs}; echo ready; exec sleep 600"
+    units = {"store": service(*FOREVER), "engine": scripted(script, ExecStartPre=[told])}
+    async with supervisor(tmp_path, units) as running:
+        await running.moved("engine", "loading", "ready")
+        os.kill(await running.started("engine"), signal.SIGKILL)
+        await relaunched(running)
+        assert epochs.read_text().splitlines() == ["before 1 0", "main 1 0", "before 2 0", "main 2 0"]
+
+
 @pytest.mark.seed("S21")
 @pytest.mark.seed("S26")
 @pytest.mark.seed("S29")

@@ -149,6 +149,14 @@ def test_commands_run_in_their_places() -> None:
     ]
 
 
+def test_a_device_that_is_gone_is_told_as_such_also_ahead_of_exec_start_pre() -> None:
+    life = Life(Rules(commands=frozenset({Commands.START_PRE})))
+    life.see(ev.Start("boot"), ev.DependenciesMet())
+    life.see(ev.SpawnFailed("hardware: device 3 is gone", 126, Result.HARDWARE), ev.TreeGone())
+    assert life.state.last_ending is not None
+    assert life.state.last_ending.result is Result.HARDWARE
+
+
 @pytest.mark.parametrize("which", [Commands.START_PRE, Commands.START_POST])
 def test_a_failed_start_command_goes_through_the_restart_rule(which: Commands) -> None:
     life = Life(Rules(commands=frozenset({which}), restart=RestartSettings(policy=RestartPolicy.NO)))
