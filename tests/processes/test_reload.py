@@ -102,7 +102,7 @@ async def test_wrong_files_are_told_as_verify_tells_them(tmp_path: Path) -> None
         assert told.stderr.splitlines() == [f"Error: {problems[0]}", problems[1], "nothing was changed"]
         in_json = await running.command("reload", "--json")
         assert in_json.returncode == 78
-        assert [problem["line"] for problem in json.loads(in_json.stdout)["problems"]] == [2, 5]
+        assert [problem["line"] for problem in json.loads(in_json.stdout)["problems"]] == [5, 3]
         async with running.api() as client:
             assert (await client.post("/v1/reload")).status_code == 422
             assert (await client.post("/v1/reload?dry_run=maybe")).status_code == httpx.codes.BAD_REQUEST
