@@ -93,6 +93,15 @@ def _periods(fault: FaultToleranceSection, take_over_sec: float) -> Iterator[Mis
             f"{fault.engine_restart_freeze_silence_sec:g} s must be at least {silence:g} s:"
             f" three times engine_relaunch_poll_interval_sec plus {take_over_sec:g} s to take a run over",
         )
+    stopped = fault.engine_relaunch_backoff_max_sec + fault.engine_relaunch_prepare_timeout_sec
+    if fault.engine_restart_freeze_sec < stopped:
+        yield Mistake(
+            section,
+            "engine_restart_freeze_sec",
+            f"{fault.engine_restart_freeze_sec:g} s must be at least {stopped:g} s, which is"
+            " engine_relaunch_backoff_max_sec plus engine_relaunch_prepare_timeout_sec:"
+            " a supervisor would end itself in a back-off, its engine stopped",
+        )
     if fault.engine_relaunch_backoff_max_sec < fault.engine_relaunch_backoff_sec:
         yield Mistake(
             section,

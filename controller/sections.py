@@ -123,7 +123,7 @@ class FaultToleranceSection:
         300.0,
         "how long phase 2 waits for all containers to be back",
     )
-    max_concurrent_runs: int = setting(integer(1, 1000), 16, "starts at a time in the whole fleet")
+    max_concurrent_runs: int = setting(integer(1, 1000), 16, "starts at a time in the whole fleet, without the loads")
     max_phase2_fraction: float = setting(
         number(0, 1), 0.3, "of all instances (but 2 at least) in 10 min; beyond it they are held; 1: no limit"
     )

@@ -71,6 +71,8 @@ def test_the_supervisors_part_of_a_shared_file_is_left_alone(tmp_path: Path) -> 
         ("[fault_tolerance_config]\nengine_relaunch_complete_timeout_sec = 720", "must be longer than"),
         ("[fault_tolerance_config]\nengine_relaunch_poll_interval_sec = 16", "three times"),
         ("[fault_tolerance_config]\nengine_relaunch_backoff_max_sec = 1", "must not be shorter"),
+        ("[fault_tolerance_config]\nengine_relaunch_backoff_max_sec = 601", "itself in a back-off"),
+        ("[fault_tolerance_config]\nengine_relaunch_prepare_timeout_sec = 121", "itself in a back-off"),
         ("[fault_tolerance_config]\nmax_phase2_fraction = 1.5", "from 0 to 1"),
         ("[fault_tolerance_config]\nrejoin_timeout_sec = 720", "waits for a lost member"),
         ("[fault_tolerance_config]\non_member_lost = 'wait'", "restart-all"),

@@ -172,11 +172,11 @@ def test_a_back_off_may_be_cancelled_at_every_checkpoint() -> None:
 async def a_gang_that_has_to_wait_for_its_turn() -> AsyncIterator[World]:
     """The only turn is another gang's for a while; the reporter of the death waits frozen."""
     async with a_gang_that_serves() as world:
-        world.add_gang("other", script=Script(load_sec=10.0))
+        world.add_gang("other", script=Script(prepare_sec=10.0))
         await world.until(lambda: len(world.it.registry.recoveries()) == 1)
         world.notes["center"] = center = a_center(world)
         world.nursery.start_soon(center.recover, world.it.registry.opened.popleft())
-        await world.until(lambda: len(world.did("start")) == 4)
+        await world.until(lambda: len(world.did("prepare")) == 4)
         world.gangs["job"][1].kill_engine()
         await world.until(lambda: world.gangs["job"][1].is_frozen)
         yield world

@@ -204,9 +204,9 @@ async def the_only_turn_is_taken(state_dir: Path) -> AsyncIterator[World]:
         await world.until_active("slow")
         await world.until_active()
         for fake in slow:
-            fake.change(load_sec=300.0)
+            fake.change(prepare_sec=90.0)
         slow[0].kill_engine()
-        await world.until(lambda: [recovery.step for recovery in world.it.registry.recoveries()] == ["await"])
+        await world.until(lambda: [recovery.step for recovery in world.it.registry.recoveries()] == ["prepare"])
         yield world
 
 
@@ -307,9 +307,9 @@ async def test_C4_an_abort_that_cannot_be_written_is_not_acknowledged(
         if step == "queued":
             slow = world.add_gang("slow", size=2, script=SCRIPT)
             await world.until_active("slow")
-            slow[0].change(load_sec=300.0)
+            slow[0].change(prepare_sec=90.0)
             slow[0].kill_engine()
-            await world.until(lambda: [recovery.step for recovery in world.it.registry.recoveries()] == ["await"])
+            await world.until(lambda: [recovery.step for recovery in world.it.registry.recoveries()] == ["prepare"])
         run = await ask(world, f"/v1/instances/{world.instance().id}/relaunch")
         await world.until(lambda: step in [recovery.step for recovery in world.it.registry.recoveries()])
         writer.full = True

@@ -184,9 +184,9 @@ async def test_C4_a_rollout_that_was_promised_and_waits_for_its_turn_outlives_th
         await gang.until_active()
         slow = gang.world.add_gang("slow")
         await gang.world.until_active("slow")
-        slow[0].change(load_sec=300.0)
+        slow[0].change(prepare_sec=90.0)
         slow[0].kill_engine()
-        await gang.until(lambda: gang.step == "await")
+        await gang.until(lambda: gang.step == "prepare")
         for pod in gang.pods:
             write(pod, "2")
         answer = await roll_out(gang)

@@ -72,7 +72,8 @@ CHECKS: dict[RunStep, Callable[[Run, float], Moved]] = {
 }
 
 
-TURNLESS = frozenset({RunStep.PUT_OFF, RunStep.HOLD, RunStep.REJOIN, RunStep.PHASE2, RunStep.CLEANUP, RunStep.CLOSED})
+WAITING = frozenset({RunStep.PUT_OFF, RunStep.AWAIT, RunStep.REJOIN, RunStep.PHASE2})
+TURNLESS = WAITING | {RunStep.HOLD, RunStep.CLEANUP, RunStep.CLOSED}
 ASKED_FOR = frozenset({RunReason.ASSEMBLE, RunReason.HOLD})
 ASK_ALL = "can every member be reached?"
 
@@ -158,8 +159,8 @@ def deadline(run: Run) -> float | None:
 
 
 def has_turn(run: Run) -> bool:
-    """One of the fleet's. Who only stops engines, or waits for containers or others, starts nothing and leaves it to
-    another."""
+    """One of the fleet's. Who only stops engines, or waits for loads, containers or others, starts nothing and leaves
+    it to another: a load may last longer than the freeze of who waits for its turn."""
     return run.step not in TURNLESS
 
 
