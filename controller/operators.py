@@ -86,12 +86,15 @@ class Operators:
     def hold(self, instance_id: int, reason: str, now: float) -> Instance:
         """All its engines are stopped, and stay so until it is released; a run that would start them is ended.
 
-        Raises NoSuchInstance, and Conflict if one of its supervisors cannot be told.
+        Without a reason that of an operator's hold before stays. Raises NoSuchInstance, and Conflict if one of its
+        supervisors cannot be told.
         """
         entry = self._registry.entry(instance_id)
+        before = entry.instance.held
         if unable := [member.address for member in entry.instance.members if not member.knows_hold]:
             raise Conflict(f"{', '.join(unable)} cannot be held: its supervisor is of an older version")
-        held = Hold(Holder.OPERATOR, reason or "asked by an operator")
+        given = before.reason if before is not None and before.by is Holder.OPERATOR else "asked by an operator"
+        held = Hold(Holder.OPERATOR, reason or given)
         self._registry.change(entry, instances.hold(entry.instance, held))
         self._registry.notices.tell(entry, "instance", f"held: {held}")
         self._overtake(entry, lambda run: run is not RunReason.HOLD, f"held: {held}")

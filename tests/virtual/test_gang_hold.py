@@ -61,6 +61,8 @@ async def test_nobody_is_said_to_have_restarted_because_the_gang_is_held(autojum
         await trio.sleep(60)
         assert [event.message for event in gang.events if "restarted" in event.message] == []
         assert (await shown(gang)).reason == "held: maintenance"
+        assert (await post(gang, "hold")).held == "maintenance", "without a reason that of the hold before stays"
+        assert (await post(gang, "hold", reason="new card")).held == "new card"
 
 
 async def test_a_stop_in_one_pod_stops_the_gang_and_holds_it_until_a_start_in_any(autojump_clock: MockClock) -> None:
