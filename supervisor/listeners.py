@@ -8,7 +8,7 @@ import msgspec
 
 from supervisor.configuration import Configuration
 from supervisor.control_socket import ControlSocket
-from supervisor.shared.listening import listen_tcp
+from supervisor.shared.listening import CannotListen, listen_tcp
 
 ANY_ADDRESS = "0.0.0.0"
 
@@ -34,10 +34,12 @@ def open_listeners(configuration: Configuration) -> Listeners:
     host = section.host or configuration.pod_ip
     node_manager = None
     if configuration.coordinated and configuration.engines:
-        node_manager = listen_tcp(host, section.port)
+        node_manager = _listen("port", host, section.port)
     # Plain and harmless, and a kubelet must reach it also where nobody told the pod its address.
-    probes = listen_tcp(section.host or section.pod_ip or ANY_ADDRESS, section.probe_port)
-    operations_tcp = None if section.operations_listen is None else listen_tcp(*section.operations_listen)
+    probes = _listen("probe_port", section.host or section.pod_ip or ANY_ADDRESS, section.probe_port)
+    operations_tcp = None
+    if section.operations_listen is not None:
+        operations_tcp = _listen("operations_listen", *section.operations_listen)
     control = ControlSocket(configuration.socket)
     operations = control.listen()
     return Listeners(
@@ -49,6 +51,13 @@ def open_listeners(configuration: Configuration) -> Listeners:
         probe_port=_port_of(probes),
         control=control,
     )
+
+
+def _listen(setting: str, host: str, port: int) -> socket.socket:
+    try:
+        return listen_tcp(host, port)
+    except CannotListen as error:
+        raise CannotListen(f"{error}; end who listens there, or set supervisor.{setting}") from error
 
 
 def _port_of(listener: socket.socket) -> int:

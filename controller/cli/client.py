@@ -25,6 +25,12 @@ ANSWER_SEC = 30.0
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 
+def _http_url(context: click.Context, parameter: click.Parameter, written: str) -> str:
+    if not written.startswith(("http://", "https://")):
+        raise click.BadParameter(f"found {written!r}, expected a URL such as http://{written}")
+    return written
+
+
 def controller_options(command: Callable[..., object]) -> Callable[..., object]:
     """`--controller URL` and how to be let in, which the command gets as its `controller`, and `--json`."""
 
@@ -53,6 +59,7 @@ def controller_options(command: Callable[..., object]) -> Callable[..., object]:
             envvar="PODVISOR_CONTROLLER",
             default="http://127.0.0.1:1026",
             show_default=True,
+            callback=_http_url,
             help="URL of the controller.  [env: PODVISOR_CONTROLLER]",
         ),
     ):
@@ -83,6 +90,12 @@ class ControllerClient:
             # Also for what else is asked in this conversation.
             self._url = leader
             response = self._sent(method, path, body)
+        if response.status_code == httpx.codes.UNAUTHORIZED and not self._headers:
+            raise CommandFailed(
+                f"the controller at {self._url} asks for a token: name the file with it, --token-file FILE or "
+                "PODVISOR_TOKEN_FILE",
+                EXIT_REFUSED,
+            )
         if response.is_error:
             raise refused(response)
         return _decoded(answer, response, self._url)

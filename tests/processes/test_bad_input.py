@@ -117,6 +117,7 @@ async def test_a_taken_port_is_named_with_its_holder(key: str, tmp_path: Path) -
         done = await podvisor(*arguments)
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use (pid {os.getpid()}, " in done.stderr
+    assert f"end who listens there, or set supervisor.{key}" in done.stderr
     assert nothing_was_started(tmp_path)
     assert not socket_of(tmp_path).exists()
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+import httpx
 import pytest
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
@@ -91,6 +92,24 @@ def test_verify_tells_tools_where_and_what(tmp_path: Path) -> None:
         "key": "Service.ExecStrat",
         "message": "unknown key 'ExecStrat'; did you mean 'ExecStart'?",
     }
+
+
+def test_a_controller_without_a_scheme_is_a_usage_error() -> None:
+    result = CliRunner().invoke(podvisor, ["instances", "--controller", "10.0.0.10:1026"])
+    assert result.exit_code == 2
+    assert "expected a URL such as http://10.0.0.10:1026" in result.stderr
+
+
+@pytest.mark.parametrize("shows_one", [True, False])
+def test_who_shows_no_token_is_told_how(shows_one: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    denied = httpx.Response(401, content=wire.encode(wire.ErrorBody(error=wire.ErrorCode.UNAUTHORIZED, message="a token is needed")))
+    denied.request = httpx.Request("GET", "http://controller:1026/v1/instances")
+    monkeypatch.setattr(httpx.Client, "request", lambda *_, **__: denied)
+    (tmp_path / "token").write_text("x\n")
+    options = ["--token-file", str(tmp_path / "token")] if shows_one else []
+    result = CliRunner().invoke(podvisor, ["instances", *options])
+    assert result.exit_code == 1
+    assert ("--token-file FILE or PODVISOR_TOKEN_FILE" in result.stderr) is not shows_one
 
 
 @pytest.mark.parametrize("group", [[], ["instance"]])

@@ -76,6 +76,23 @@ def test_effects_that_break_fail_the_operation_they_belong_to(step: Step) -> Non
     assert rig.state.freeze is None
     assert not rig.state.start_when_prepared
     assert rig.reports[-1].level == "error"
+    assert rig.reports[-1].message == f"relaunch failed while {step}: pid 4711 survived SIGKILL; unfrozen"
+
+
+def test_the_first_start_of_a_container_that_fails_is_called_no_relaunch() -> None:
+    rig = rig_at(Step.IDLE)
+    rig.accepted(placement(epoch=1))
+    rig.stopped()
+    rig.broke("the gate is shut")
+    assert rig.reports[-1].message == "start failed while cleaning: the gate is shut; unfrozen"
+    rig = rig_at(Step.IDLE)
+    rig.accepted(placement(epoch=1))
+    rig.stopped()
+    rig.clean()
+    rig.spawned()
+    rig.state = replace(rig.state, freeze=None)
+    rig.broke("killed by SIGILL")
+    assert rig.reports[-1].message == "start failed while loading: killed by SIGILL"
 
 
 def test_effects_that_break_after_an_abort_fail_all_the_same() -> None:

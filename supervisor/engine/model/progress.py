@@ -283,7 +283,14 @@ def _fail(state: Operation, reason: str, now: float) -> Outcome:
     )
     if state.leaving is not None and state.step in (Step.STARTING, Step.LOADING):
         return failed, (Report("info", f"given up while {state.step}, because this pod leaves: {reason}"),)
-    return failed, (Report("error", f"relaunch failed while {state.step}: {reason}; unfrozen"),)
+    unfrozen = "; unfrozen" if state.freeze is not None else ""
+    return failed, (Report("error", f"{_what(state)} failed while {state.step}: {reason}{unfrozen}"),)
+
+
+def _what(state: Operation) -> str:
+    """The first start of a container's life is no relaunch; that it was begun stands in the state from STARTING on."""
+    is_first = state.relaunch_count == 0 and (not state.ever_started or state.step in (Step.STARTING, Step.LOADING))
+    return "start" if is_first else "relaunch"
 
 
 def _engine_died(state: Operation, reason: str, endpoint_id: int, now: float) -> Outcome:
