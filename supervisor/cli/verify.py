@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import math
 import os
+import pwd
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,15 +14,17 @@ from pathlib import Path
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from supervisor.agreement import disagreements
 from supervisor.settings import Settings, load_settings, shutdown_needs, shutdown_timeout
 from supervisor.settings_file import ENVIRONMENT, Mistake, located
+from supervisor.unit.accounts import id_number
 from supervisor.unit.errors import ConfigurationError, Problem
 from supervisor.unit.graph import start_order
-from supervisor.unit.machine_checks import Machine, check
+from supervisor.unit.machine_checks import AccountKind, Machine, check
 from supervisor.unit.model import Unit
-from supervisor.unit.parse import LoadedUnit, load
+from supervisor.unit.parse import LoadedUnit, read
 from supervisor.unit.stop_budget import StopBudget, stop_budget
 
 GRACE_PERIOD = "PODVISOR_GRACE_PERIOD_SEC"
@@ -51,7 +55,7 @@ class Report(msgspec.Struct, frozen=True):
 @click.option(
     "--elsewhere",
     is_flag=True,
-    help="The units will run on another machine: programs, files and variables that are missing here are warnings.",
+    help="The units run on another machine: what is missing here (programs, files, users, variables) is a warning.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 def command(
@@ -81,20 +85,18 @@ def verify(
     """Read everything, so that all problems come at once. `elsewhere`: what this machine lacks is a warning."""
     problems: list[Problem] = []
     settings: Settings | None = None
-    loaded: tuple[LoadedUnit, ...] = ()
     try:
         settings = load_settings(config, environment)
     except ConfigurationError as error:
         problems += error.problems
-    try:
-        loaded = load(directories)
-    except ConfigurationError as error:
-        problems += error.problems
+    loaded, mistakes = read(directories)
+    problems += mistakes
     findings = check(loaded, _machine(environment, settings))
     problems += findings.problems
     if settings is not None:
         problems += _disagreements(loaded, settings, environment)
-    warnings = [*findings.warnings]
+    # A unit whose file is wrong is missing here, and would be missed by the others.
+    warnings = [] if mistakes else [*findings.warnings]
     (warnings if elsewhere else problems).extend(findings.here)
     if problems or settings is None:
         return Report(problems, warnings, (), None, None)
@@ -113,14 +115,37 @@ def _disagreements(
 
 
 def _machine(environment: Mapping[str, str], settings: Settings | None) -> Machine:
+    machine = Machine(
+        environment, _why_not, _unreadable, _missing, {}, _unknown_account, _unwritable, os.sched_getaffinity(0)
+    )
     if settings is None:
-        return Machine(environment, _why_not, _unreadable, {})
+        return machine
     supervisor = settings.supervisor
     ports = {supervisor.probe_port: "the supervisor (supervisor.probe_port)"}
     if not supervisor.controller_url:  # then nobody asks for the node manager, and no port rotates
-        return Machine(environment, _why_not, _unreadable, ports)
+        return replace(machine, taken_ports=ports)
     ports[supervisor.port] = "the supervisor (supervisor.port)"
-    return Machine(environment, _why_not, _unreadable, ports, supervisor.rendezvous_ports)
+    return replace(machine, taken_ports=ports, rendezvous_ports=supervisor.rendezvous_ports)
+
+
+def _unknown_account(kind: AccountKind, written: str) -> str | None:
+    try:
+        number = id_number(written)
+        if number is None:
+            pwd.getpwnam(written) if kind == "user" else grp.getgrnam(written)
+    except ValueError as error:
+        return f"{written!r}: {error}"
+    except KeyError:
+        return f"there is no {kind} {written!r}"
+    return None
+
+
+def _unwritable(path: str) -> str | None:
+    """The directories above it are made, as far as they are missing."""
+    above = next(directory for directory in Path(path).parents if directory.exists())
+    if not above.is_dir():
+        return f"{str(above)!r} is no directory"
+    return None if os.access(above, os.W_OK) else f"nothing can be written in {str(above)!r}"
 
 
 def _unreadable(path: str) -> str | None:
@@ -129,6 +154,10 @@ def _unreadable(path: str) -> str | None:
     if os.path.isdir(path) or not os.access(path, os.R_OK):
         return f"{path!r} cannot be read"
     return None
+
+
+def _missing(path: str) -> str | None:
+    return None if Path(path).exists() else f"there is no {path!r}"
 
 
 def _why_not(program: str, search: str | None, directory: str | None) -> str | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import Literal
 
 import msgspec
 
@@ -36,6 +38,9 @@ LAUNCHER_PROGRAMS: Mapping[Launcher, str] = {
 """What is run without a Command; a launcher that is missing here is not looked for."""
 
 
+AccountKind = Literal["user", "group"]
+
+
 class Machine(msgspec.Struct, frozen=True):
     """What the checks need to know of where they run."""
 
@@ -45,10 +50,21 @@ class Machine(msgspec.Struct, frozen=True):
     """(program, PATH, working directory) -> why it cannot be run, None if it can."""
     unreadable: Callable[[str], str | None]
     """Path -> why the file there cannot be read, None if it can."""
+    missing: Callable[[str], str | None]
+    """Path -> that there is neither a file nor a directory, None if there is."""
     taken_ports: Mapping[int, str]
     """Port -> who of the supervisor itself listens there."""
+    unknown_account: Callable[[AccountKind, str], str | None]
+    """Why there is no such account, None if there is."""
+    unwritable: Callable[[str], str | None]
+    """Path -> why no file can be made there, None if it can."""
+    cpus: AbstractSet[int]
+    """On which we may run."""
     rendezvous_ports: tuple[int, int] | None = None
     """Those that rotate with the epoch."""
+
+
+FILE = "file:"
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -67,6 +83,7 @@ def check(units: Sequence[LoadedUnit], machine: Machine) -> Findings:
     for loaded in units:
         here += _programs(loaded, machine)
         here += _files(loaded, machine)
+        here += _surroundings(loaded, machine)
         problems += _unreadable_strings(loaded)
         problems += _unknown_credentials(loaded)
         undefined = [*_undefined(loaded, machine.variables)]
@@ -106,6 +123,43 @@ def _files(loaded: LoadedUnit, machine: Machine) -> Iterator[Problem]:
             continue
         if reason is not None:
             yield loaded.document.problem(("Service", key), reason)
+    yield from _model(loaded, machine)
+
+
+def _model(loaded: LoadedUnit, machine: Machine) -> Iterator[Problem]:
+    """Without a slash in front it is the name of one that the engine fetches."""
+    engine = loaded.unit.engine
+    try:
+        model = expand(engine.model or "", _variables(loaded.unit, machine)) if engine is not None else ""
+    except ExpansionError:
+        return
+    if model.startswith("/") and (reason := machine.missing(model)):
+        yield loaded.document.problem(("Engine", "Model"), reason)
+
+
+def _surroundings(loaded: LoadedUnit, machine: Machine) -> Iterator[Problem]:
+    """What a start needs of this machine beside files to read."""
+    service, variables = loaded.unit.service, _variables(loaded.unit, machine)
+    execution, logging = service.execution, service.logging
+    accounts: list[tuple[str, AccountKind, str | None]] = [
+        ("User", "user", execution.user),
+        ("Group", "group", execution.group),
+        *(("SupplementaryGroups", "group", group) for group in execution.supplementary_groups),
+    ]  # fmt: skip
+    asked: list[tuple[str, str | None, Callable[[str], str | None]]]
+    asked = [(key, written, partial(machine.unknown_account, kind)) for key, kind, written in accounts]
+    for key, where in (("StandardOutput", logging.stdout), ("StandardError", logging.stderr)):
+        if where is not None and where.startswith(FILE):
+            asked.append((key, where.removeprefix(FILE), machine.unwritable))
+    for key, written, why_not in asked:
+        try:
+            reason = None if written is None else why_not(expand(written, variables))
+        except ExpansionError:
+            continue
+        if reason is not None:
+            yield loaded.document.problem(("Service", key), reason)
+    if execution.cpu_affinity is not None and not execution.cpu_affinity & machine.cpus:
+        yield loaded.document.problem(("Service", "CPUAffinity"), "there is none of these CPUs here")
 
 
 def _variables(unit: Unit, machine: Machine) -> Mapping[str, str]:

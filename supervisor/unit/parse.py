@@ -45,22 +45,34 @@ def load_units(directories: Sequence[Path]) -> tuple[Unit, ...]:
 
 
 def load(directories: Sequence[Path]) -> tuple[LoadedUnit, ...]:
-    """What the files declare, for those who have more to say about them; several endpoints are one unit here."""
+    """What the files declare, for those who have more to say about them; several endpoints are one unit here.
+
+    Raise ConfigurationError with every problem there is.
+    """
+    units, problems = read(directories)
+    if problems:
+        raise ConfigurationError(problems)
+    return units
+
+
+def read(directories: Sequence[Path]) -> tuple[tuple[LoadedUnit, ...], list[Problem]]:
+    """Those units in which nothing is wrong, and every problem there is."""
     sources, problems = read_sources(directories)
     documents, mistakes = assemble(sources)
     problems += mistakes
     units: list[LoadedUnit] = []
+    whole: list[LoadedUnit] = []
     for name, document in documents.items():
         unit, mistakes = parse(name, document)
         problems += mistakes
         units.append(LoadedUnit(unit, document))
+        if not mistakes:
+            whole.append(units[-1])
     problems += _together(units, set(documents))
     if not (documents or problems):
         message = "no unit is declared here: expected files NAME.toml"
         problems += [Problem(directory, None, "", message) for directory in directories]
-    if problems:
-        raise ConfigurationError(sorted(problems, key=lambda problem: (problem.path, problem.line or 0)))
-    return tuple(units)
+    return tuple(whole), sorted(problems, key=lambda problem: (problem.path, problem.line or 0))
 
 
 def parse(name: str, document: Layered) -> tuple[Unit, list[Problem]]:

@@ -102,7 +102,8 @@ def test_a_controller_without_a_scheme_is_a_usage_error() -> None:
 
 @pytest.mark.parametrize("shows_one", [True, False])
 def test_who_shows_no_token_is_told_how(shows_one: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    denied = httpx.Response(401, content=wire.encode(wire.ErrorBody(error=wire.ErrorCode.UNAUTHORIZED, message="a token is needed")))
+    body = wire.ErrorBody(error=wire.ErrorCode.UNAUTHORIZED, message="a token is needed")
+    denied = httpx.Response(401, content=wire.encode(body))
     denied.request = httpx.Request("GET", "http://controller:1026/v1/instances")
     monkeypatch.setattr(httpx.Client, "request", lambda *_, **__: denied)
     (tmp_path / "token").write_text("x\n")

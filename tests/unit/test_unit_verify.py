@@ -32,7 +32,17 @@ def _find(directory: Path, files: dict[str, str], variables: dict[str, str] | No
     for name, text in files.items():
         (directory / f"{name}.toml").write_text(text)
     variables = {"PATH": "/bin", **(variables or {})}
-    machine = Machine(variables, _why_not, _unreadable, {1026: "the supervisor"}, (29500, 29599))
+    machine = Machine(
+        variables=variables,
+        why_not=_why_not,
+        unreadable=_unreadable,
+        missing=lambda path: None if path == "/models/there" else f"no {path}",
+        taken_ports={1026: "the supervisor"},
+        unknown_account=lambda kind, written: None if written == "root" else f"no {kind} {written}",
+        unwritable=lambda path: None if path.startswith("/var/log/") else f"cannot write {path}",
+        cpus={0, 1},
+        rendezvous_ports=(29500, 29599),
+    )
     findings = check(load([directory]), machine)
     return [
         *(_short(problem, directory) for problem in findings.problems),
@@ -62,6 +72,38 @@ Exec = ["e"]
         "here: u.toml:5: Service.ExecStartPost: no c",
         "here: u.toml:6: Service.ExecStop: no d",
         "here: u.toml:9: Readiness.Exec: no e",
+    ]
+
+
+def test_accounts_log_files_and_cpus_are_looked_for(tmp_path: Path) -> None:
+    wrong = """
+[Service]
+ExecStart = ["true"]
+User = "nosuch"
+Group = "${GROUP}"
+SupplementaryGroups = ["root", "video"]
+StandardOutput = "file:/nope/x.log"
+StandardError = "file:/var/log/x.log"
+CPUAffinity = [99]
+"""
+    right = '[Service]\nExecStart = ["true"]\nUser = "root"\nStandardOutput = "null"\nCPUAffinity = [1, 99]\n'
+    assert _find(tmp_path, {"u": wrong, "v": right}, {"GROUP": "staff"}) == [
+        "here: u.toml:4: Service.User: no user nosuch",
+        "here: u.toml:5: Service.Group: no group staff",
+        "here: u.toml:6: Service.SupplementaryGroups: no group video",
+        "here: u.toml:7: Service.StandardOutput: cannot write /nope/x.log",
+        "here: u.toml:9: Service.CPUAffinity: there is none of these CPUs here",
+    ]
+
+
+def test_a_model_that_is_a_path_is_looked_for(tmp_path: Path) -> None:
+    engine = '[Service]\nExecStart = ["true"]\n[Engine]\nRestartWith = "local"\nBasePort = {}\nModel = "{}"\n'
+    models = ("/models/nowhere", "/models/there", "Qwen/Qwen3-8B", "${MODEL}", "${LATER}")
+    files = {f"e{number}": engine.format(number + 1, model) for number, model in enumerate(models)}
+    found = _find(tmp_path, files, {"MODEL": "/models/gone"})
+    assert [line for line in found if "Model" in line and "LATER" not in line] == [
+        "here: e0.toml:6: Engine.Model: no /models/nowhere",
+        "here: e3.toml:6: Engine.Model: no /models/gone",
     ]
 
 
@@ -420,3 +462,24 @@ def test_a_parallel_size_that_is_none_is_told(size: str, tmp_path: Path) -> None
     assert result.exit_code == os.EX_CONFIG
     assert "u.toml:5: Engine.Args.tp: found " in result.output
     assert "expected a whole number of at least 1" in result.output
+
+
+def test_a_wrong_file_hides_nothing_that_this_machine_lacks_for_the_others(tmp_path: Path) -> None:
+    """And whoever names its unit is told of no other mistake."""
+    (tmp_path / "file").touch()
+    files = {
+        "a": '[Service]\nExecStrat = ["true"]\n',
+        "b": '[Unit]\nAfter = ["a"]\nRequires = ["a"]\n[Service]\nExecStart = ["/nowhere/app"]\n',
+        "c": f'[Service]\nExecStart = ["true"]\nUser = "nosuchuser"\nStandardOutput = "file:{tmp_path}/file/x.log"\n',
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+    result = CliRunner().invoke(podvisor, ["verify", str(tmp_path)])
+    assert (result.exit_code, result.stderr) == (78, "")
+    assert [line.removeprefix(f"{tmp_path}/") for line in result.stdout.splitlines()] == [
+        "a.toml:2: Service.ExecStrat: unknown key 'ExecStrat'; did you mean 'ExecStart'?",
+        "b.toml:5: Service.ExecStart: there is no '/nowhere/app'",
+        "c.toml:3: Service.User: there is no user 'nosuchuser'",
+        f"c.toml:4: Service.StandardOutput: '{tmp_path}/file' is no directory",
+        "4 problems found",
+    ]
