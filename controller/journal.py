@@ -55,11 +55,21 @@ class Journal:
         """
         self._registry.unsaved.pop(key, None)
         try:
-            await self._save(key)
+            if isinstance(key, BudgetKey):
+                await self._store.save_budget(self._registry.budgets.with_key(key))
+            elif instance := self._registry.newest(key):
+                await self._store.save_instance(instance)
         except BaseException:
             self._registry.unsaved[key] = None
             raise
         self._mended()
+
+    async def save_run(self, row: RunRecord) -> None:
+        """After what earlier runs of its instance have left unwritten. Raises CannotWrite and Deposed."""
+        for left in list(self._registry.unsaved):
+            if isinstance(left, RunRecord) and left.instance == row.instance:
+                await self._keep_row(left)
+        await self._store.save_run(row)
 
     async def keep_budget(self, budget: Budget) -> None:
         """And its instance, which it may no longer hold. Raises as `keep`."""
@@ -90,8 +100,8 @@ class Journal:
     async def flush(self) -> None:
         """What is left, once; what cannot be written any more is lost, and only people miss it."""
         try:
-            for key in list(self._registry.unsaved):
-                await self.keep(key)
+            while self._registry.unsaved:
+                await self._keep_first()
             while await self._keep_some_events():
                 pass
         except StoreError as error:
@@ -101,14 +111,18 @@ class Journal:
         while True:
             attention = self._registry.attention
             while self._registry.unsaved:
-                await self.insist(lambda: self.keep(next(iter(self._registry.unsaved))))
+                await self.insist(self._keep_first)
             await attention.wait()
 
-    async def _save(self, key: InstanceKey | BudgetKey) -> None:
-        if isinstance(key, BudgetKey):
-            await self._store.save_budget(self._registry.budgets.with_key(key))
-        elif instance := self._registry.newest(key):
-            await self._store.save_instance(instance)
+    async def _keep_first(self) -> None:
+        what = next(iter(self._registry.unsaved))
+        await (self._keep_row(what) if isinstance(what, RunRecord) else self.keep(what))
+
+    async def _keep_row(self, row: RunRecord) -> None:
+        """It waits until it is written, so that whoever writes the next of its instance sees it."""
+        await self._store.save_run(row)
+        self._registry.unsaved.pop(row, None)
+        self._mended()
 
     async def _keep_events(self) -> None:
         """Until the ring is closed, which is the end of this life."""

@@ -47,6 +47,9 @@ from supervisor import wire
 
 OUT_OF_ROUTING = frozenset({InstanceEvent.ABNORMAL, InstanceEvent.HEARTBEAT_TIMEOUT})
 
+Unsaved = InstanceKey | BudgetKey | RunRecord
+"""An instance or a budget, to be written as it is by then; the last row of a run that was handed back without."""
+
 
 @dataclass(frozen=True, slots=True)
 class Departure:
@@ -77,7 +80,7 @@ class Registry(Roster):
         self.departures: deque[Departure] = deque()
         self.attention = trio.Event()
         """Replaced whenever one of the four gets longer; take it before you look."""
-        self.unsaved: dict[InstanceKey | BudgetKey, None] = {}
+        self.unsaved: dict[Unsaved, None] = {}
         """What has changed since it was written down, in that order."""
         self.closed_runs: deque[wire.RunView] = deque(maxlen=CLOSED_RUNS_KEPT)
         """Newest first."""
@@ -271,9 +274,9 @@ class Registry(Roster):
             self._introduce(entry)
         self.notices.changed(entry, before.status)
 
-    def to_be_kept(self, key: InstanceKey | BudgetKey) -> None:
+    def to_be_kept(self, what: Unsaved) -> None:
         """The journal does not have it as it is now; nobody waits for that."""
-        self.unsaved[key] = None
+        self.unsaved[what] = None
         self._call_attention()
 
     def consider(self, entry: Entry, now: float) -> None:

@@ -59,6 +59,10 @@ FORGET_RUNS = f"""DELETE FROM runs WHERE NOT open AND written <=
     (SELECT written FROM runs WHERE NOT open ORDER BY written DESC LIMIT 1 OFFSET {CLOSED_RUNS_KEPT})"""
 FORGET_INSTANCES = f"""DELETE FROM instances WHERE deleted AND id <=
     (SELECT id FROM instances WHERE deleted ORDER BY id DESC LIMIT 1 OFFSET {PAST_INSTANCES_KEPT})"""
+FORGET_OVERTAKEN_RUNS = "DELETE FROM runs WHERE open AND (namespace, job_name) = (?, ?) AND run_id <> ?"
+"""An instance has one run at a time: whatever another has left open is over."""
+FORGET_ALL_OVERTAKEN_RUNS = """DELETE FROM runs WHERE open AND written < (SELECT max(written) FROM runs AS newer
+    WHERE (newer.namespace, newer.job_name) = (runs.namespace, runs.job_name))"""
 FORGET_LOST_RUNS = """DELETE FROM runs WHERE open AND (namespace, job_name) NOT IN
     (SELECT namespace, job_name FROM instances WHERE NOT deleted)"""
 
@@ -191,6 +195,7 @@ class SqliteStore:
         try:
             self._connection = connection = self._open()
             connection.execute(NEW_SERIES)
+            connection.execute(FORGET_ALL_OVERTAKEN_RUNS)
             loaded = _Reader(connection, now).everything()
             with connection:
                 connection.execute(SAVE_TERM, (loaded.term,))
@@ -258,7 +263,8 @@ def _instance(instance: Instance, now: Clocks) -> Statement:
 def _run(record: RunRecord, now: Clocks) -> list[Statement]:
     key = record.instance
     values = (record.run_id, key.namespace, key.job_name, record.is_open, codec.encode_run(record, now))
-    return [(SAVE_RUN, values), *([] if record.is_open else [(FORGET_RUNS, ())])]
+    overtaken = (FORGET_OVERTAKEN_RUNS, (key.namespace, key.job_name, record.run_id))
+    return [overtaken, (SAVE_RUN, values), *([] if record.is_open else [(FORGET_RUNS, ())])]
 
 
 ASIDE = (

@@ -20,6 +20,7 @@ from controller.model.outcome import Failed, Outcome
 from controller.model.relaunch import exchange, plan
 from controller.model.relaunch.dispatch import postpone
 from controller.model.relaunch.effects import changed, undelivered
+from controller.model.relaunch.ending import cut_off
 from controller.model.relaunch.exchange import Action, Answer, Answered, Cancel, Close, Event, Send
 from controller.model.relaunch.opening import new_run, recorded_run
 from controller.model.relaunch.promise import PROMISED, promise
@@ -36,6 +37,14 @@ from supervisor.wire import ErrorCode
 
 CLEANUP_SEC = 3.0
 """Of a cancelled run: abort goes to all who may be frozen, at once, and nobody is waited for longer."""
+KEPT_AT_ONCE = (
+    exchange.EpochBegins
+    | exchange.EpochAbandoned
+    | exchange.EpochLeft
+    | exchange.MembersStranded
+    | exchange.InstanceHeld
+)
+"""What follows on them may only be commanded when their instance is written as it is then."""
 LOST_STEPS = frozenset({RunStep.REJOIN, RunStep.PHASE2})
 
 
@@ -157,7 +166,15 @@ class RunExecution:
             await self.finish()
 
     def close(self) -> None:
-        """Leave what is to follow; synchronous, so that it happens in every case."""
+        """Leave what is to follow; what could not be written in time is carried out without that, and written later.
+
+        Synchronous, so that it happens in every case.
+        """
+        if self._run is not None and self._run.outcome is None:
+            self._adopt(*cut_off(self._run, trio.current_time()))
+        for action in self._waiting:
+            self._leave(action)
+        self._waiting.clear()
         self._recovery.follow = self._follow()
 
     @property
@@ -247,7 +264,6 @@ class RunExecution:
         self._recovery.inbox.post(Answered(send.member, send.number, answer))
 
     async def _effect(self, action: Action) -> None:
-        registry, entry, now = self._registry, self._entry, trio.current_time()
         match action:
             case exchange.Journal(kept, reason):
                 await self._save_run(kept)
@@ -255,20 +271,27 @@ class RunExecution:
                 self._tell("warning" if is_bad else "info", f"{kept.step}: {reason}")
             case exchange.SaveBudget(budget, _):
                 await self._store.save_budget(budget)
-                registry.budgets.put(budget)
+                self._registry.budgets.put(budget)
             case exchange.InstanceActive():
                 await self._activate(action)
-            case (
-                exchange.EpochBegins()
-                | exchange.EpochAbandoned()
-                | exchange.EpochLeft()
-                | exchange.MembersStranded()
-                | exchange.InstanceHeld()
-            ):
-                registry.change(entry, changed(entry.instance, action, now))
-                await self._journal.keep(entry.instance.key)
-            case exchange.InstanceInactive() | exchange.ConfigurationTaken():
-                registry.change(entry, changed(entry.instance, action, now))
+            case _:
+                self._note(action)
+                if isinstance(action, KEPT_AT_ONCE):
+                    await self._journal.keep(self._entry.instance.key)
+
+    def _leave(self, action: Action) -> None:
+        match action:
+            case exchange.Journal(kept, _):
+                self._registry.to_be_kept(kept)
+            case exchange.SaveBudget() | exchange.InstanceActive() | Send():
+                """Nothing begins any more, and a success that is not written is another life's to find."""
+            case _:
+                self._note(action)
+
+    def _note(self, action: Action) -> None:
+        registry, entry = self._registry, self._entry
+        registry.change(entry, changed(entry.instance, action, trio.current_time()))
+        match action:
             case exchange.Emit(level, message, member):
                 self._tell(str(level), message, member)
             case exchange.StepDown(term, reason):
@@ -291,7 +314,7 @@ class RunExecution:
             registry.change(entry, changed(entry.instance, action, now))
 
     async def _save_run(self, row: RunRecord) -> None:
-        await self._store.save_run(row)
+        await self._journal.save_run(row)
         self._recovery.written(row)
 
     def _tell(self, level: str, message: str, member: MemberKey | None = None) -> None:

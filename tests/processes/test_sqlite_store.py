@@ -22,7 +22,7 @@ from controller.model.instance import Instance, InstanceStatus, delete, kept
 from controller.model.member import InstanceKey
 from controller.model.relaunch.dispatch import record
 from controller.model.relaunch.run import Outcome, RunRecord, RunStep
-from controller.store import schema, sqlite
+from controller.store import codec, schema, sqlite
 from controller.store.base import (
     CLOSED_RUNS_KEPT,
     EVENTS_KEPT,
@@ -105,8 +105,8 @@ async def test_what_was_written_comes_back(tmp_path: Path) -> None:
         assert (loaded.term, loaded.instances, loaded.events) == (1, {}, ())
         for instance in (living, dead):
             await store.save_instance(instance)
-        await store.save_run(run_of(living, "run-1"))
         await store.save_run(run_of(living, "run-0", Outcome.ABORTED))
+        await store.save_run(run_of(living, "run-1"))
         await store.save_budget(budget)
         await store.save_events([event(1), event(2)])
         series = loaded.event_series
@@ -143,8 +143,8 @@ async def test_a_budget_that_is_whole_again_needs_no_row(tmp_path: Path) -> None
 
 async def test_what_is_kept_for_people_is_bounded(tmp_path: Path) -> None:
     async with opened(tmp_path) as (store, _):
-        await store.save_instance(named("a", 1))
-        await store.save_run(run_of(named("a", 1), "open"))
+        await store.save_instance(named("b", 2))
+        await store.save_run(run_of(named("b", 2), "open"))
         for number in range(CLOSED_RUNS_KEPT + 5):
             await store.save_run(run_of(named("a", 1), f"run-{number}", Outcome.DONE))
         for first in (1, 1 + EVENTS_KEPT):
@@ -154,6 +154,36 @@ async def test_what_is_kept_for_people_is_bounded(tmp_path: Path) -> None:
     assert loaded.closed_runs[0].run_id == f"run-{CLOSED_RUNS_KEPT + 4}"
     assert [run.run_id for run in loaded.runs.values()] == ["open"]
     assert (loaded.events[0].id, len(loaded.events)) == (EVENTS_KEPT + 1, EVENTS_KEPT)
+
+
+@pytest.mark.parametrize("outcome", [None, Outcome.DONE])
+async def test_the_next_run_of_an_instance_ends_what_the_last_has_left_open(
+    tmp_path: Path, outcome: Outcome | None
+) -> None:
+    async with opened(tmp_path) as (store, _):
+        for number, name in enumerate(("a", "b"), 1):
+            await store.save_instance(named(name, number))
+            await store.save_run(run_of(named(name, number), f"first of {name}"))
+        await store.save_run(run_of(named("a", 1), "second of a", outcome))
+    loaded = await reloaded(tmp_path)
+    assert {run.run_id for run in loaded.runs.values()} == {"first of b"} | ({"second of a"} if not outcome else set())
+    assert [run.run_id for run in loaded.closed_runs] == (["second of a"] if outcome else [])
+
+
+@pytest.mark.parametrize("outcome", [None, Outcome.DONE])
+async def test_what_an_earlier_program_has_left_open_beside_a_later_run_is_over(
+    tmp_path: Path, outcome: Outcome | None
+) -> None:
+    async with opened(tmp_path) as (store, _):
+        await store.save_instance(named("a", 1))
+    with closing(sqlite3.connect(tmp_path / sqlite.FILE, isolation_level=None)) as connection:
+        for run_id, ended in (("first", None), ("second", outcome)):
+            body = codec.encode_run(run_of(named("a", 1), run_id, ended), clocks())
+            connection.execute(sqlite.SAVE_RUN, (run_id, "default", "a", not ended, body))
+    for _ in range(2):
+        loaded = await reloaded(tmp_path)
+        found = [*loaded.runs.values(), *loaded.closed_runs]
+        assert [(run.run_id, run.outcome) for run in found] == [("second", outcome)]
 
 
 async def test_instances_of_the_past_are_bounded_and_their_ids_stay_taken(

@@ -175,6 +175,20 @@ def test_what_an_operator_asked_for_is_not_made_obsolete_by_health() -> None:
     assert drive.run.step is RunStep.PREPARE
 
 
+@pytest.mark.parametrize("reason", [reason for reason in RunReason if reason is not RunReason.HOLD])
+@pytest.mark.parametrize("killed", [RunStep.PROBE, RunStep.PREPARE])
+def test_whatever_it_was_opened_for_a_gang_that_was_relaunched_since_is_not_relaunched(
+    killed: RunStep, reason: RunReason
+) -> None:
+    drive = resumed(killed_in(killed, Cause(reason, "in another life")))
+    for index, key in enumerate(drive.run.members):
+        drive.answer(index, seen(drive.run.instance, key, NOW, epoch=7))
+    if drive.run.outcome is None:
+        drive.answer_all()
+    assert drive.run.outcome is Outcome.OBSOLETE
+    assert not drive.sent("prepare", "start", "stop")
+
+
 def test_members_in_different_epochs_are_prepared_again() -> None:
     drive = resumed(killed_in(RunStep.PREPARE))
     instance = drive.run.instance
@@ -354,6 +368,16 @@ def test_a_run_that_was_only_promised_is_opened_on_the_instance_as_it_is_now() -
     assert (opened.run.id, opened.run.cause, opened.run.step) == ("promised", OPERATOR, RunStep.PROBE)
     assert (opened.run.opened_at, opened.run.epoch) == (NOW, 5)
     assert [row.may_be_frozen for row in opened.run.rows] == [False, False]
+
+
+def test_a_promise_is_obsolete_once_the_gang_was_relaunched_since() -> None:
+    instance = serving(2)
+    row = promise(instance, OPERATOR, run_id="promised", term=3, now=20.0)
+    drive = Drive.resume(replace(instance, epoch=7, highest_epoch=7), row, now=NOW)
+    for index, key in enumerate(drive.run.members):
+        drive.answer(index, seen(drive.run.instance, key, NOW, epoch=7))
+    assert drive.run.outcome is Outcome.OBSOLETE
+    assert drive.sent("prepare", "start", "stop", "abort") == []
 
 
 def test_it_is_not_resumed_with_a_part_of_a_gang_that_has_started_over() -> None:

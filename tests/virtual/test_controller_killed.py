@@ -318,6 +318,58 @@ async def test_C4_an_abort_that_cannot_be_written_is_not_acknowledged(
         assert "is not in the journal" in answer.text
 
 
+@pytest.mark.parametrize("asked_by", ["operator", "fault"])
+async def test_C4_the_end_of_a_run_that_was_handed_back_is_written_as_soon_as_it_can_be(
+    autojump_clock: MockClock, tmp_path: Path, asked_by: str
+) -> None:
+    """It waited for its turn, so nothing but its row was left to be done."""
+    writer = Writer()
+    async with open_world(Policy(max_concurrent_runs=1), elect=journal_in(tmp_path, [writer])) as world:
+        slow, gang = world.add_gang("slow", size=2, script=SCRIPT), world.add_gang(size=2, script=SCRIPT)
+        await world.until_active("slow")
+        instance = await world.until_active()
+        slow[0].change(load_sec=300.0)
+        slow[0].kill_engine()
+        await world.until(lambda: [recovery.step for recovery in world.it.registry.recoveries()] == ["await"])
+        if asked_by == "operator":
+            await ask(world, f"/v1/instances/{instance.id}/relaunch")
+        else:
+            gang[0].kill_engine()
+        await world.until(lambda: "queued" in [recovery.step for recovery in world.it.registry.recoveries()])
+        (run,) = [recovery.run_id for recovery in world.it.registry.recoveries() if recovery.instance.job_name == "job"]
+        writer.full = True
+        answer = await world.client.post(f"/v1/relaunches/{run}/abort", json={})
+        assert answer.status_code == (503 if asked_by == "operator" else 202), "a promise is to be taken back"
+        await world.until(lambda: run_of(world, run) is not None)
+        writer.full = False
+        await world.until(lambda: not world.it.registry.unsaved)
+        await killed_and_started(world)
+        closed = run_of(world, run)
+        assert closed is not None
+        assert closed.outcome == "aborted"
+
+
+async def test_C4_a_run_that_stepped_down_is_not_gone_on_with_after_the_one_that_followed(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with open_world(elect=journal_in(tmp_path)) as world:
+        gang = world.add_gang(size=2, script=SCRIPT)
+        instance = await world.until_active()
+        # As after commands of another controller, of which no heartbeat has told yet.
+        gang[1].mute = True
+        gang[1].highest_term = 50
+        first = await ask(world, f"/v1/instances/{instance.id}/relaunch")
+        await world.until_run_closed(2)
+        gang[1].mute = False
+        await world.until_active(epoch=2)
+        await world.until(lambda: not world.it.registry.recoveries())
+        assert world.it.registry.closed_runs[0].id != first.id
+        restarted = trio.current_time()
+        await killed_and_started(world)
+        await trio.sleep(QUIET_SEC)
+        assert world.did("prepare", "start", "stop", since=restarted) == []
+
+
 @pytest.mark.parametrize("verb", ["hold", "terminate"])
 async def test_C4_what_an_operator_was_answered_is_known_to_a_controller_that_was_killed_then(
     autojump_clock: MockClock, tmp_path: Path, verb: str

@@ -37,6 +37,12 @@ def close(
     return run, (*errors, Journal(record(run, now), message), Close(outcome, message, follow))
 
 
+def cut_off(run: Run, now: float) -> tuple[Run, tuple[Action, ...]]:
+    """Nobody waits for its end any longer: what it wanted to write or to send on its way there has not come about."""
+    message = f"{run.message}: cut off before it had cleaned up" if run.closing else "cut off"
+    return close(run, run.closing or Outcome.ABORTED, message, now)
+
+
 def suspend(run: Run, reason: str, journal: bool, now: float) -> tuple[Run, tuple[Action, ...]]:
     """The next leader resumes by the run id, so nobody is told anything; a deposed one may not even write."""
     written = (Journal(record(run, now), reason),) if journal else ()

@@ -56,12 +56,12 @@ def recorded_run(
     no_phase_two: str = "",
     now: float,
 ) -> Run:
-    """By the same run id and epoch; one that was only promised has none yet.
+    """By the same run id and epoch; one that was only promised has none yet, and knows which it is to replace.
 
     Whose boot is not the recorded one is lost to the run.
     """
     if record.step is RunStep.OPEN:
-        return new_run(
+        run = new_run(
             instance,
             record.cause,
             run_id=record.run_id,
@@ -72,6 +72,7 @@ def recorded_run(
             no_phase_two=no_phase_two,
             now=now,
         )
+        return replace(run, base_epoch=record.base_epoch, resumed=True)
     return Run(
         id=record.run_id,
         instance=instance,

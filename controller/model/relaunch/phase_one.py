@@ -226,7 +226,7 @@ def _needless(run: Run) -> Outcome | None:
     """All are NORMAL in one epoch, which this run has not begun: there is nothing left to repair.
 
     A run that was opened here saw it happen only if that is the epoch it found. One that is resumed may come from a
-    store that was set back, and the gang may have been relaunched since.
+    store that was set back: whatever it was opened for, a gang that was relaunched since has its new engines.
     """
     epochs = set()
     for row in run.rows:
@@ -235,8 +235,9 @@ def _needless(run: Run) -> Outcome | None:
             return None
         if row.member.tells_epoch:
             epochs.add(seen.epoch)
-    if run.resumed and run.counts:
-        return Outcome.OBSOLETE if len(epochs) <= 1 and run.epoch not in epochs else None
+    is_anothers = len(epochs) <= 1 and run.epoch not in epochs
+    if run.resumed and is_anothers and (run.counts or any(epoch > run.base_epoch for epoch in epochs)):
+        return Outcome.OBSOLETE
     if run.cause.endpoint_abnormal and not run.prepare_sent and epochs <= {run.base_epoch}:
         return Outcome.RECOVERED_ITSELF
     return None
