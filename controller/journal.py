@@ -73,7 +73,7 @@ class Journal:
 
     async def keep_budget(self, budget: Budget) -> None:
         """And its instance, which it may no longer hold. Raises as `keep`."""
-        await self._store.save_budget(budget)
+        await self.keep(budget.key)
         await self.keep(budget.key.instance)
 
     async def has(self, recovery: Recovery, is_enough: Callable[[RunRecord], bool]) -> None:

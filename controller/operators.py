@@ -131,6 +131,7 @@ class Operators:
         entry = self._registry.entry(instance_id)
         whole = budget.reset(self._registry.budgets.of(entry.instance))
         self._registry.budgets.put(whole)
+        self._registry.to_be_kept(whole.key)
         self._registry.fleet.forget(entry.instance.key)
         self._registry.notices.tell(entry, "instance", "its budget was reset by an operator")
         held = entry.instance.held

@@ -6,7 +6,6 @@ and what comes back is fed to it as events. When it may begin, and how it is can
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -99,7 +98,7 @@ class RunExecution:
             await self._turn.take()
         self._open(*opened)
 
-    def _open(self, run: Run, actions: Iterable[Action]) -> None:
+    def _open(self, run: Run, actions: tuple[Action, ...]) -> None:
         self._recovery.inbox.forget_observations()
         self._adopt(run, actions)
 
@@ -225,15 +224,20 @@ class RunExecution:
         self._adopt(*plan.step(self._told(self._opened), event, trio.current_time()))
 
     def _told(self, run: Run) -> Run:
+        """What an operator has reset meanwhile is not spent any more."""
         registry, now = self._registry, trio.current_time()
+        run = replace(run, budget=registry.budgets.with_key(run.budget.key))
         return registry.fleet.told(run, registry.living, lambda: registry.ahead_of(self._recovery), now)
 
     def _why_no_phase_two(self) -> str:
         registry = self._registry
         return registry.fleet.why_not(self._recovery.instance, registry.living, trio.current_time())
 
-    def _adopt(self, run: Run, actions: Iterable[Action]) -> None:
+    def _adopt(self, run: Run, actions: tuple[Action, ...]) -> None:
         self._registry.fleet.note(self._run, run, trio.current_time())
+        for action in actions:
+            if isinstance(action, exchange.SaveBudget):
+                self._registry.budgets.put(action.budget)
         self._run = self._recovery.run = run
         self._waiting.extend(actions)
 
@@ -270,8 +274,7 @@ class RunExecution:
                 is_bad = kept.step in LOST_STEPS or kept.outcome not in (None, *GOOD_ENDS)
                 self._tell("warning" if is_bad else "info", f"{kept.step}: {reason}")
             case exchange.SaveBudget(budget, _):
-                await self._store.save_budget(budget)
-                self._registry.budgets.put(budget)
+                await self._journal.keep(budget.key)
             case exchange.InstanceActive():
                 await self._activate(action)
             case _:
@@ -283,7 +286,9 @@ class RunExecution:
         match action:
             case exchange.Journal(kept, _):
                 self._registry.to_be_kept(kept)
-            case exchange.SaveBudget() | exchange.InstanceActive() | Send():
+            case exchange.SaveBudget(budget, _):
+                self._registry.to_be_kept(budget.key)
+            case exchange.InstanceActive() | Send():
                 """Nothing begins any more, and a success that is not written is another life's to find."""
             case _:
                 self._note(action)

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from controller.model.instance import InstanceStatus
+from controller.model.instance import Hold, Holder, InstanceStatus, hold
 from controller.model.relaunch.run import RunStep
 from supervisor import wire
 from tests.support.controller_world import World, open_world
@@ -270,6 +270,30 @@ async def test_on_a_full_disk_a_budget_is_whole_again_and_silence_is_noticed(
         await world.until(lambda: not world.it.registry.unsaved)
         await stopped_for(world, 1)
         assert world.it.registry.budgets.spent() == ()
+
+
+@pytest.mark.parametrize("path", ["instances/{}/reset-failed", "reset-failed"])
+async def test_a_reset_that_could_not_be_written_is_written_as_soon_as_it_can_be(
+    autojump_clock: MockClock, tmp_path: Path, path: str
+) -> None:
+    writer = Writer()
+    async with open_world(elect=journal_in(tmp_path, [writer])) as world:
+        gangs = [world.add_gang(job, size=1) for job in ("one", "two")]
+        for job, gang in zip(("one", "two"), gangs, strict=True):
+            await world.until_active(job)
+            gang[0].kill_engine()
+            entry = world.it.registry.entry((await world.until_active(job, epoch=2)).id)
+            world.it.registry.change(entry, hold(entry.instance, Hold(Holder.FLEET, "too many others failed")))
+        await world.until(lambda: not world.it.registry.unsaved)
+        writer.full = True
+        asked = [path.format(world.instance(job).id) for job in ("one", "two")]
+        for each in dict.fromkeys(asked):
+            assert (await world.client.post(f"/v1/{each}", timeout=None)).status_code == 503
+        writer.full = False
+        await world.until(lambda: not world.it.registry.unsaved)
+        await stopped_for(world, 1)
+        assert world.it.registry.budgets.spent() == ()
+        assert [world.instance(job).held for job in ("one", "two")] == [None, None]
 
 
 async def test_a_controller_with_a_full_disk_still_stops_in_time(autojump_clock: MockClock, tmp_path: Path) -> None:

@@ -499,3 +499,22 @@ async def test_an_answer_that_a_heartbeat_has_overtaken_takes_nobody_out_of_rout
         await trio.sleep(30)
         told = [event.status for event in world.it.events.since(0) if event.kind == "instance"]
         assert told == ["active"], "C6: no oscillation"
+
+
+async def test_a_budget_that_is_reset_in_the_middle_of_a_run_is_whole_for_what_dies_in_it(
+    autojump_clock: MockClock,
+) -> None:
+    policy = Policy(relaunch=RelaunchSettings(engine_relaunch_max_attempts=2, engine_relaunch_backoff_sec=1))
+    async with open_world(policy) as world:
+        gang = world.add_gang(size=2, script=Script(load_sec=20.0))
+        instance = await world.until_active()
+        gang[0].kill_engine()
+        await world.until_active(epoch=2)
+        gang[0].kill_engine()
+        await world.until(lambda: [recovery.step for recovery in world.it.registry.recoveries()] == ["await"])
+        assert world.it.registry.budgets.of(instance).runs == 2
+        assert (await world.client.post(f"/v1/instances/{instance.id}/reset-failed")).is_success
+        gang[1].kill_engine()
+        await world.until_active(epoch=4)
+        assert [fake.boots for fake in gang] == [1, 1], "without a reset their containers would have restarted"
+        assert world.it.registry.budgets.of(instance).runs == 1
