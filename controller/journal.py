@@ -115,8 +115,12 @@ class Journal:
             await attention.wait()
 
     async def _keep_first(self) -> None:
-        what = next(iter(self._registry.unsaved))
-        await (self._keep_row(what) if isinstance(what, RunRecord) else self.keep(what))
+        """If there is one: while this waited to try again, somebody else may have written the last."""
+        what = next(iter(self._registry.unsaved), None)
+        if isinstance(what, RunRecord):
+            await self._keep_row(what)
+        elif what is not None:
+            await self.keep(what)
 
     async def _keep_row(self, row: RunRecord) -> None:
         """It waits until it is written, so that whoever writes the next of its instance sees it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,8 +10,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from controller.journal import Journal
 from controller.model.instance import Hold, Holder, InstanceStatus, hold
-from controller.model.relaunch.run import RunStep
+from controller.model.relaunch.promise import promise
+from controller.model.relaunch.run import Cause, Outcome, RunReason, RunRecord, RunStep
+from controller.store.base import CannotWrite
 from supervisor import wire
 from tests.support.controller_world import World, open_world
 from tests.support.fake_supervisor import Script
@@ -270,6 +274,32 @@ async def test_on_a_full_disk_a_budget_is_whole_again_and_silence_is_noticed(
         await world.until(lambda: not world.it.registry.unsaved)
         await stopped_for(world, 1)
         assert world.it.registry.budgets.spent() == ()
+
+
+async def test_what_a_run_has_left_is_written_before_the_first_row_of_the_next_one(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written after it, the end of the one would be taken for the end of the other."""
+    async with open_world() as world:
+        world.add_gang(size=1)
+        instance = await world.until_active()
+        written: list[str] = []
+        full = True
+
+        async def save(row: RunRecord) -> None:
+            if full:
+                raise CannotWrite("the disk is full; make room")
+            written.append(row.run_id)
+
+        monkeypatch.setattr(world.store, "save_run", save)
+        cause = Cause(RunReason.OPERATOR, "asked by an operator")
+        first = promise(instance, cause, run_id="first", term=1, now=trio.current_time())
+        world.it.registry.to_be_kept(replace(first, outcome=Outcome.ABORTED))
+        await trio.sleep(1)
+        full = False
+        await Journal(world.store, world.it.registry, world.it.events).save_run(replace(first, run_id="second"))
+        await trio.sleep(10)
+        assert written == ["first", "second"]
 
 
 @pytest.mark.parametrize("path", ["instances/{}/reset-failed", "reset-failed"])
