@@ -15,10 +15,10 @@ from supervisor.convert.references import References
 from supervisor.convert.remarks import Place, Unconvertible, changed, lost
 from supervisor.convert.systemd_commands import Commands
 from supervisor.convert.systemd_file import Assignment, effective
-from supervisor.convert.systemd_losses import why_lost
 from supervisor.convert.systemd_values import boolean, duration, seconds, whole
 from supervisor.convert.systemd_words import Specifiers, assigned_words
 from supervisor.unit.process_values import variable_name
+from supervisor.unit.systemd_losses import why_lost
 from supervisor.unit.values import Mismatch
 
 
@@ -79,7 +79,7 @@ class _Conversion:
         elif section == "Service":
             self._of_service(key, each)
         else:
-            raise Unconvertible(why_lost(f"{section}.{key}"))
+            raise Unconvertible(_why_lost(f"{section}.{key}"))
 
     def _of_unit(self, key: str, each: Assignment) -> None:
         if key in keys.DEPENDENCIES:
@@ -93,7 +93,7 @@ class _Conversion:
         elif key in keys.START_LIMIT:
             self._start_limit(key, each)
         else:
-            raise Unconvertible(why_lost(f"Unit.{key}"))
+            raise Unconvertible(_why_lost(f"Unit.{key}"))
 
     def _of_service(self, key: str, each: Assignment) -> None:
         own: Mapping[str, Callable[[Assignment], None]] = {
@@ -124,7 +124,7 @@ class _Conversion:
         elif key in keys.NAMES:
             self._extend("Service", key, [self._text(word) for word in each.value.split()], place)
         else:
-            raise Unconvertible(why_lost(f"Service.{key}"))
+            raise Unconvertible(_why_lost(f"Service.{key}"))
 
     def _dependency(self, key: str, each: Assignment) -> None:
         names = []
@@ -308,3 +308,7 @@ class _Conversion:
         before = self._draft.tables.get(section, {}).get(key, [])
         assert isinstance(before, list)
         self._draft.set(section, key, [*before, *values], place)
+
+
+def _why_lost(name: str) -> str:
+    return why_lost(name) or "not known to `podvisor convert`"

@@ -1,4 +1,4 @@
-"""Which keys of systemd are carried over, by the way in which they are. What is not here is in `systemd_losses.py`."""
+"""Which keys of systemd are carried over, by the way in which they are. What is not here: `unit/systemd_losses.py`."""
 
 from __future__ import annotations
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from supervisor.unit.errors import Problem
 from supervisor.unit.keys import SECTIONS, Key, Table
 from supervisor.unit.layers import Layered
 from supervisor.unit.structs import build
-from supervisor.unit.suggest import unknown
+from supervisor.unit.suggest import SURELY_MEANT, nearest, unknown
 from supervisor.unit.toml_lines import KeyPath
 from supervisor.unit.values import UnexpectedValue, shown
 
@@ -28,7 +30,7 @@ class TableReader:
             if name in SECTIONS:
                 found[name] = self._fields(SECTIONS[name], content, (name,))
             else:
-                self._complain((name,), unknown("section", name, SECTIONS))
+                self._complain((name,), _unknown("section", name, SECTIONS, f"{name}."))
         return found
 
     def _fields(self, table: Table, content: object, path: KeyPath) -> Fields:
@@ -41,7 +43,7 @@ class TableReader:
         for name, found in content.items():
             entry, place = table.entries.get(name), (*path, name)
             if entry is None:
-                self._complain(place, unknown("key", name, table.entries))
+                self._complain(place, _unknown("key", name, table.entries, ".".join(map(str, place))))
             elif isinstance(entry, Table):
                 self._read_table(entry, found, place, fields)
             else:
@@ -70,3 +72,14 @@ class TableReader:
 
     def _complain(self, path: KeyPath, message: str) -> None:
         self.problems.append(self._document.problem(path, message))
+
+
+def _unknown(kind: str, name: str, known: Collection[str], in_systemd: str) -> str:
+    """Why systemd's is not here is worth more than a name that is only somewhat like it."""
+    # Only a mistake pays for the import: `podvisor run` starts without it.
+    from supervisor.unit.systemd_losses import why_lost
+
+    why = why_lost(in_systemd)
+    if why is None or nearest(name, known, SURELY_MEANT) is not None:
+        return unknown(kind, name, known)
+    return f"unknown {kind} {name!r}, which is systemd's: {why}"

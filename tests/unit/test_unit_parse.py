@@ -323,6 +323,20 @@ EXTERNAL = '[Service]\nType = "external"\n'
         ]),
         ("Service = 1", ["u.toml:1: Service: found 1, expected a table"]),
         (START + "execstop = 1", ["u.toml:3: Service.execstop: unknown key 'execstop'; did you mean 'ExecStop'?"]),
+        (
+            START + "MemoryMax = 1",
+            ["u.toml:3: Service.MemoryMax: unknown key 'MemoryMax', which is systemd's: limits of cpu, memory and tasks"
+            " are the pod's resources; LimitX and Nice are a unit's"],
+        ),
+        (
+            START + "CPUAfinity = 1",
+            ["u.toml:3: Service.CPUAfinity: unknown key 'CPUAfinity'; did you mean 'CPUAffinity'?"],
+        ),
+        (
+            "[Install]",
+            ["u.toml:1: Install: unknown section 'Install', which is systemd's: every unit in a directory of units is"
+            " started; requirements are written into the unit that has them"],
+        ),
         (START + "Nice = 99", ["u.toml:3: Service.Nice: found 99, expected a whole number from -20 to 19"]),
         (START + '[Readiness]\nLogLine = "up"\n[Canary]\nEnabled = true', [
             "u.toml:5: Canary: the key Http is missing: only the engine's user knows a request that makes it work"

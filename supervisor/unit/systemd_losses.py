@@ -92,6 +92,6 @@ _WHY: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def why_lost(name: str) -> str:
-    """`Service.PrivateTmp` -> why."""
-    return next((why for pattern, why in _WHY.items() if fnmatchcase(name, pattern)), "not known to `podvisor convert`")
+def why_lost(name: str) -> str | None:
+    """`Service.PrivateTmp` -> why; None for what is not known."""
+    return next((why for pattern, why in _WHY.items() if fnmatchcase(name, pattern)), None)
