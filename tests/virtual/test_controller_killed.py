@@ -196,9 +196,9 @@ def test_the_checks_above_see_what_they_are_to_see() -> None:
 
 
 @asynccontextmanager
-async def the_only_turn_is_taken(state_dir: Path) -> AsyncIterator[World]:
+async def the_only_turn_is_taken(state_dir: Path, *writers: Writer) -> AsyncIterator[World]:
     """By a run of `slow`; the gang `job` serves."""
-    async with open_world(Policy(max_concurrent_runs=1), elect=journal_in(state_dir)) as world:
+    async with open_world(Policy(max_concurrent_runs=1), elect=journal_in(state_dir, list(writers))) as world:
         slow = world.add_gang("slow", size=2, script=SCRIPT)
         world.add_gang(size=2, script=SCRIPT)
         await world.until_active("slow")
@@ -324,17 +324,11 @@ async def test_C4_the_end_of_a_run_that_was_handed_back_is_written_as_soon_as_it
 ) -> None:
     """It waited for its turn, so nothing but its row was left to be done."""
     writer = Writer()
-    async with open_world(Policy(max_concurrent_runs=1), elect=journal_in(tmp_path, [writer])) as world:
-        slow, gang = world.add_gang("slow", size=2, script=SCRIPT), world.add_gang(size=2, script=SCRIPT)
-        await world.until_active("slow")
-        instance = await world.until_active()
-        slow[0].change(load_sec=300.0)
-        slow[0].kill_engine()
-        await world.until(lambda: [recovery.step for recovery in world.it.registry.recoveries()] == ["await"])
+    async with the_only_turn_is_taken(tmp_path, writer) as world:
         if asked_by == "operator":
-            await ask(world, f"/v1/instances/{instance.id}/relaunch")
+            await ask(world, f"/v1/instances/{world.instance().id}/relaunch")
         else:
-            gang[0].kill_engine()
+            world.gangs["job"][0].kill_engine()
         await world.until(lambda: "queued" in [recovery.step for recovery in world.it.registry.recoveries()])
         (run,) = [recovery.run_id for recovery in world.it.registry.recoveries() if recovery.instance.job_name == "job"]
         writer.full = True
