@@ -140,6 +140,8 @@ class ControllerClient:
         self._named = None
 
     async def _exchange(self, method: str, path: str, body: bytes) -> httpx.Response:
+        if self._client.is_closed:  # the API on which somebody asks is served a moment longer
+            raise ControllerUnreachable(f"{self.url} is asked nothing any more: this supervisor ends")
         token = self._token()
         if self._tls is not None:
             self._tls.look()

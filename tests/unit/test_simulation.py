@@ -236,7 +236,7 @@ def test_the_table_names_the_scenario_and_shows_both(busy: Path) -> None:
 def test_a_picture_needs_what_draws_it(busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = compare(load(busy))
     monkeypatch.setattr("controller.simulation.picture.find_spec", lambda _: None)
-    with pytest.raises(CannotDraw, match=r"podvisor\[plot\]"):
+    with pytest.raises(CannotDraw, match=r"pip install matplotlib"):
         draw(found, tmp_path / "lost.png")
 
 

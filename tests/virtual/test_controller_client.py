@@ -66,6 +66,16 @@ async def fleet(*urls: str) -> AsyncIterator[tuple[Fleet, ControllerClient]]:
         await client.aclose()
 
 
+async def test_who_asks_after_the_end_is_told_that_it_is_the_end(autojump_clock: MockClock) -> None:
+    """An operator's command that came while the supervisor was ending."""
+    async with fleet(A) as (controllers, client):
+        controllers.leads("a")
+        await client.heartbeat(BEAT)
+        await client.aclose()
+        with pytest.raises(ControllerUnreachable, match="this supervisor ends"):
+            await client.relaunch(1, "asked for")
+
+
 async def test_the_leader_that_a_standby_names_gets_the_message_at_once_and_all_that_follow(
     autojump_clock: MockClock,
 ) -> None:
