@@ -97,7 +97,11 @@ async def test_the_charts_two_controllers_take_over_from_each_other_and_no_engin
         assert await served(cluster) == said
         await stage.network.heal(first.pod)
         await until_it_is("standby", cluster, first)
-        assert '"status":"active"' in await typed_in(first, "instances", "--json"), "it asks whom the standby names"
+        await eventually(
+            lambda: typed_in(first, "instances", "--json"),
+            lambda said: '"status":"active"' in said,
+            "an answer of whom the standby names, once it knows",
+        )
 
         await _kill_engine(cluster.supervisors[1])
         again = await cluster.instance(lambda found: found["status"] == "active" and found["epoch"] > instance["epoch"])
