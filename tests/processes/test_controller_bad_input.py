@@ -7,31 +7,15 @@ from pathlib import Path
 
 import httpx
 import pytest
-import trio
 
-from supervisor.shared.serving import KEEP_ALIVE_SEC
 from supervisor.shared.tls import Tls, TlsFiles
 from tests.processes.test_controller_process import COMMAND, controller
 from tests.support.certificates import make_ca, make_certificate, section
+from tests.support.raw_http import exchange
 from tests.support.real_processes import TIMEOUT_SEC
 from tests.support.running_supervisor import toml
 
 HEAD = b"GET /v1/instances HTTP/1.1\r\nHost: controller\r\n"
-
-
-async def exchange(url: str, request: bytes) -> bytes:
-    """All that is answered until the connection is closed; nothing if it is broken off."""
-    address = httpx.URL(url)
-    with trio.fail_after(KEEP_ALIVE_SEC + TIMEOUT_SEC):
-        async with await trio.open_tcp_stream(address.host, address.port or 0) as stream:
-            received = b""
-            try:
-                await stream.send_all(request)
-                async for data in stream:
-                    received += data
-            except trio.BrokenResourceError:
-                pass
-            return received
 
 
 @pytest.mark.parametrize(

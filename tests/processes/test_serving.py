@@ -13,7 +13,7 @@ from quart_trio import QuartTrio
 
 from supervisor.shared.http_app import application, asgi
 from supervisor.shared.serving import Lane, serve
-from tests.support.real_processes import TIMEOUT_SEC
+from tests.support.raw_http import exchange
 
 MANY = 60
 """The first of these met it after about ten."""
@@ -37,31 +37,17 @@ def well_application() -> QuartTrio:
 
 
 @asynccontextmanager
-async def served(lane: Lane | None = None) -> AsyncIterator[int]:
-    """The port."""
+async def served(lane: Lane | None = None) -> AsyncIterator[str]:
+    """Its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
-    port, stop = listener.getsockname()[1], trio.Event()
+    stop = trio.Event()
     async with trio.open_nursery() as nursery:
 
         async def serving(*, task_status: trio.TaskStatus[str]) -> None:
             await serve(asgi(well_application()), listener, stop, lane=lane, task_status=task_status)
 
-        await nursery.start(serving)
-        yield port
+        yield await nursery.start(serving)
         stop.set()
-
-
-async def said_to(port: int, request: bytes) -> bytes:
-    with trio.fail_after(TIMEOUT_SEC):
-        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-            received = b""
-            try:
-                await stream.send_all(request)
-                async for data in stream:
-                    received += data
-            except trio.BrokenResourceError:
-                pass
-            return received
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -69,10 +55,10 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def test_requests_that_end_in_the_middle_of_an_answer_cost_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
-    async with served() as port:
+    async with served() as url:
         for _ in range(MANY):
-            await said_to(port, NO_CHUNK)
-        assert (await said_to(port, ASKED)).startswith(b"HTTP/1.1 200")
+            await exchange(url, NO_CHUNK)
+        assert (await exchange(url, ASKED)).startswith(b"HTTP/1.1 200")
     assert len(lines(caplog)) <= 1, "the same again is counted"
 
 
@@ -86,9 +72,9 @@ async def test_a_bug_in_a_connection_costs_that_connection_and_is_told_with_its_
             raise bug
         return bytes(await stream.receive_some())
 
-    async with served(lane) as port:
-        assert [await said_to(port, ASKED) for _ in range(3)] == [b"", b"", b""]
-        assert (await said_to(port, ASKED)).startswith(b"HTTP/1.1 200")
+    async with served(lane) as url:
+        assert [await exchange(url, ASKED) for _ in range(3)] == [b"", b"", b""]
+        assert (await exchange(url, ASKED)).startswith(b"HTTP/1.1 200")
     assert [record.exc_info is not None for record in caplog.records if record.levelno >= logging.ERROR] == [True] * 2
     assert ["IndexError" in line or "KeyError" in line for line in lines(caplog)] == [True, True]
 
@@ -96,14 +82,14 @@ async def test_a_bug_in_a_connection_costs_that_connection_and_is_told_with_its_
 async def test_what_the_framework_cannot_read_is_told_once_and_costs_nobody_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with served() as port:
-        assert [(await said_to(port, NO_TARGET))[:12] for _ in range(3)] == [b"HTTP/1.1 500"] * 3
-        assert (await said_to(port, ASKED)).startswith(b"HTTP/1.1 200")
+    async with served() as url:
+        assert [(await exchange(url, NO_TARGET))[:12] for _ in range(3)] == [b"HTTP/1.1 500"] * 3
+        assert (await exchange(url, ASKED)).startswith(b"HTTP/1.1 200")
     assert ["Invalid IPv6 URL" in line for line in lines(caplog)] == [True]
 
 
 async def test_a_websocket_is_refused_without_a_trace(caplog: pytest.LogCaptureFixture) -> None:
-    async with served() as port:
-        assert (await said_to(port, WEBSOCKET)).startswith(b"HTTP/1.1 403")
-        assert (await said_to(port, ASKED)).startswith(b"HTTP/1.1 200")
+    async with served() as url:
+        assert (await exchange(url, WEBSOCKET)).startswith(b"HTTP/1.1 403")
+        assert (await exchange(url, ASKED)).startswith(b"HTTP/1.1 200")
     assert lines(caplog) == []
